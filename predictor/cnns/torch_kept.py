@@ -32,7 +32,16 @@ _SAME |= {"detach", "alias", "t", "contiguous", "clamp", "clamp_min", "expand", 
 _SAME |= {"unbind", "split", "gather", "lift_fresh", "bitwise_or_", "abs", "as_strided", "index_select"}
 _JOINED = {"sum", "any", "amax", "max", "count_nonzero", "argmax"}
 
-DECIDED = {"nonzero", "_unique2", "unique_dim", "unique_consecutive", "masked_select", "nms"}
+DECIDED = {
+    "nonzero",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "masked_select",
+    "nms",
+    "repeat_interleave",
+}
+DECIDED |= {"bincount"}
 """Operators whose result has a shape that numbers decide."""
 
 
@@ -40,7 +49,8 @@ class Kept:
     """Counts of the true elements of masks, and of what is kept by them.
 
     `boxes`: objects in an image. `made_by`: operator and arguments that made a tensor; None where none did. `exact`:
-    true elements of a tensor that follows from constants, such as the boxes of the targets; else None.
+    true elements of a tensor that follows from constants, such as the boxes of the targets, or the sum of its numbers;
+    else None.
     """
 
     def __init__(
@@ -48,7 +58,7 @@ class Kept:
         torch: Any,
         boxes: int,
         made_by: Callable[[Any], tuple[str, Any] | None],
-        exact: Callable[[Any], int | None],
+        exact: Callable[[Any, bool], int | None],
     ) -> None:
         self.boxes = boxes
         self.is_used = False
@@ -59,7 +69,7 @@ class Kept:
 
     def count(self, tensor: Any) -> int:
         """Elements of a mask that are true, or of any tensor that are not 0."""
-        exact = self._exact(tensor)
+        exact = self._exact(tensor, False)
         n_true = self._counts.get(id(tensor)) if exact is None else exact
         return self._few(tensor) if n_true is None else n_true
 
@@ -81,13 +91,23 @@ class Kept:
         if made is None:
             return None
         operator, args = made
-        if operator == "any" and id(tensor) in self._counts:
-            return self._counts[id(tensor)] > 0
+        if operator == "any" and (id(tensor) in self._counts or _is_mask(args[0])):
+            self.is_used = True
+            return self._counts.get(id(tensor), self.count(args[0])) > 0
         if operator not in _COMPARED or tensors_of(args[1]):
             return None
         if id(args[0]) not in self._counts or args[0].numel() > 1:
             return None
         return bool(_COMPARED[operator](self.number(args[0]), args[1]))
+
+    def total(self, tensor: Any) -> int:
+        """Sum of whole numbers: the true elements that they count, or as many as there are objects."""
+        exact, made = self._exact(tensor, True), self._made_by(tensor)
+        if exact is None and made is not None and made[0] in _SAME:
+            return self.total(made[1][0])
+        if exact is None and made is not None and made[0] in ("sum", "count_nonzero"):
+            return self.count(made[1][0])
+        return self.boxes * self._images_of(tensor) if exact is None else exact
 
     def note(self, operator: str, args: Any, result: Any) -> None:
         """Note what an operator says of the counts of its results."""
@@ -176,10 +196,14 @@ class Kept:
     def stand_in(self, operator: str, args: Any) -> Any:
         """Result that stands in for that of an operator of `DECIDED`."""
         tensor = args[0]
-        is_exact = operator == "nonzero" and self._exact(tensor) is not None  # such as a schedule's
+        is_exact = operator == "nonzero" and self._exact(tensor, False) is not None  # such as a schedule's
         self.is_used = self.is_used or not is_exact
         if operator == "nonzero":
             return tensor.new_empty((self.count(tensor), tensor.ndim), dtype=self._long)
+        if operator == "bincount":  # of the numbers of images, by the least length
+            return tensor.new_empty(max(filter(_is_whole, args), default=self.images or 1), dtype=self._long)
+        if operator == "repeat_interleave":
+            return tensor.new_empty(self.total(tensor), dtype=self._long)
         if operator == "nms":  # most proposals of a network that trains; what follows takes the best
             return tensor.new_empty(tensor.shape[0], dtype=self._long)
         if operator == "masked_select":
@@ -198,3 +222,7 @@ def has_masks(indices: Sequence[Any]) -> bool:
 
 def _is_mask(tensor: Any) -> bool:
     return str(tensor.dtype) in ("torch.bool", "torch.uint8")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and value > 0

@@ -175,6 +175,12 @@ def _table_of(
             else "the step updates no parameters by an optimizer; momentum's update is counted"
         )
         table = _with_warning(table, doubt)
+    if trace.assumed:
+        names = ", ".join(sorted(trace.assumed))
+        doubt = (
+            f"what the step decides by numbers ({names}) is as while losses, norms and gradients are finite"
+        )
+        table = _with_warning(table, doubt)
     return _Recorded(table, drew, trace.has_stand_ins)
 
 

@@ -7,6 +7,7 @@ the autograd node that ran it, and so the operator whose gradient it computes.
 
 from __future__ import annotations
 
+import operator as comparisons
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -30,10 +31,25 @@ if TYPE_CHECKING:
 CONVOLUTIONS = ("convolution", "convolution_overrideable", "cudnn_convolution", "mkldnn_convolution")
 """Names of convolutions at dispatch, by what PyTorch was built with."""
 
-_KNOWN_TRUTHS = {"isnan": False, "isinf": False, "isfinite": True, "is_same_size": True, "ne": False}
-_KNOWN_TRUTHS |= {"isneginf": False}
-_TRUTHS_OF_TRUTHS = {"all", "any", "logical_not", "logical_or", "logical_and", "bitwise_or", "eq", "mul"}
-_TRUTHS_OF_TRUTHS |= {"sum", "gt", "_is_any_true", "_is_all_true"}
+_NOT_FINITE = {"isnan", "isinf", "isneginf", "isposinf"}
+_COMPARED = {name: getattr(comparisons, name) for name in ("eq", "ne", "gt", "ge", "lt", "le")}
+_SAME_TRUTH = {
+    "all",
+    "any",
+    "amax",
+    "max",
+    "_is_any_true",
+    "_is_all_true",
+    "_to_copy",
+    "view",
+    "squeeze",
+    "detach",
+}
+_BOTH, _EITHER = {"logical_and", "bitwise_and", "mul"}, {"logical_or", "bitwise_or"}
+_TRUTHS_OF_TRUTHS = {*_SAME_TRUTH, *_BOTH, *_EITHER, "logical_not", "bitwise_not", "eq", "gt", "sum"}
+
+_LARGE = 1_000.0
+"""A bound that a loss or norm usually stays below, in a guard that lets no larger one pass."""
 
 _ORDERS = {"ge", "gt", "le", "lt"}
 
@@ -90,6 +106,7 @@ class Trace:
     `own_updates`: how often the step writes parameters itself after a backward pass, without an optimizer of PyTorch.
     `freed` holds how many events ran before the gradient of a parameter, by its id, was set to None; `saved` how many
     ran before autograd kept a storage for the backward pass. `has_data_parallel`: `torch.nn.DataParallel` runs.
+    `assumed` names the operators of what is true while losses and gradients are finite, by which the step decides.
     """
 
     events: list[Event]
@@ -101,6 +118,7 @@ class Trace:
     saved: list[tuple[int, int]]
     own_updates: int = 0
     has_data_parallel: bool = False
+    assumed: frozenset[str] = frozenset()
 
 
 def storage_of(tensor: Any) -> int:
@@ -176,6 +194,7 @@ def traced(
         saved,
         mode.own_updates,
         mode.has_data_parallel,
+        frozenset(mode.assumed),
     )
 
 
@@ -306,6 +325,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             self.waits: list[int] = []
             self.own_updates, self._went_back = 0, False
             self.has_data_parallel = False
+            self.assumed: set[str] = set()  # operators whose truths are taken as usual
             self._parameters: dict[int, Any] = {}  # by their storage
             self.kept = Kept(torch, boxes, self._maker, self._true_elements)
             self._flags: set[int] = set()  # of GradScaler: whether a gradient is infinite
@@ -456,7 +476,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                 if operator == "index":
                     result = func(args[0], self.kept.indices_for(args[1]))
                 else:
-                    result = self.kept.stand_in(operator, args)
+                    result = self.kept.stand_in(operator, (*args, *kwargs.values()))
             else:
                 result = _SHAPED[operator](*args) if operator in _SHAPED else func(*args, **kwargs)
             if not func._schema.is_mutable:
@@ -516,35 +536,80 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             args, kwargs = tree_unflatten(numbers, spec)
             return tensors_of(func(*args, **kwargs))[number]
 
-        def _true_elements(self, tensor: Any) -> int | None:
+        def _true_elements(self, tensor: Any, summed: bool) -> int | None:
             if tensor.numel() <= _MOST_COMPUTED:
                 with suppress(LookupError), _disable_current_modes():
-                    return int(torch.count_nonzero(self._number(tensor)))
+                    numbers = self._number(tensor)
+                    return int(numbers.sum() if summed else torch.count_nonzero(numbers))
             return None
 
         def _truth(self, tensor: Any) -> bool:
             """Answer whether numbers are finite; what else a step decides by numbers is not known."""
+            usual = self._usual(tensor)
+            if usual is not None:
+                self.assumed.update(self._operators_of_truth(tensor))
+                return bool(usual)
             counted = self.kept.compares(tensor)
+            if counted is not None:
+                return counted
             made = self._maker(tensor)
-            if counted is None and made and made[0] == "all":
+            if made and made[0] == "all":
                 compared, operands = self._maker(made[1][0]) or ("", ())
                 if compared in _ORDERS and len(tensors_of(operands)) > 1:
                     return True  # what a step checks, such as the order of the corners of boxes
-            operators, left = set(), [tensor]
-            while left:
-                _, args, _, operator, _ = self._made_by.get(id(left.pop()), (None, (), {}, "", 0))
-                if operator in _KNOWN_TRUTHS:
-                    return _KNOWN_TRUTHS[operator]
-                operators.add(operator)
-                left += tensors_of(args) if operator in _TRUTHS_OF_TRUTHS else []
-            if counted is not None:
-                return bool(counted)
             raise SchemaError(
                 "what runs is decided by numbers of its tensors, which have none here: "
-                f"{', '.join(sorted(operators - {''})) or 'a tensor of yours'}. Replace `while ...:` by "
-                "`for _ in range(n):`, n being how often it usually runs, and `if ...:` by what usually runs, "
+                f"{', '.join(sorted(self._operators_of_truth(tensor))) or 'a tensor of yours'}. Replace `while ...:` "
+                "by `for _ in range(n):`, n being how often it usually runs, and `if ...:` by what usually runs, "
                 "or give a layer table CSV."
             )
+
+        def _operators_of_truth(self, tensor: Any) -> set[str]:
+            """Names of the operators that a truth follows from."""
+            operator, args = self._maker(tensor) or ("", ())
+            before = tensors_of(args) if operator in _TRUTHS_OF_TRUTHS else []
+            return ({operator} - {""}).union(*map(self._operators_of_truth, before))
+
+        def _usual(self, value: Any) -> float | None:
+            """Number of a truth, or of truths, while losses, norms and gradients are finite; None if another decides.
+
+            A single number differs from any that it is compared with, and is below bounds of a thousand and more.
+            """
+            if not isinstance(value, torch.Tensor):
+                return float(value)
+            operator, args = self._maker(value) or ("", ())
+            if operator in _NOT_FINITE:
+                return 0.0
+            if operator in _COMPARED:
+                return self._usual_comparison(operator, *args[:2])
+            if operator in ("logical_not", "bitwise_not"):
+                usual = self._usual(args[0])
+                return None if usual is None else float(not usual)
+            if operator == "sum":
+                usual = self._usual(args[0])
+                return None if usual is None else usual * float(args[0].numel())
+            if operator in _SAME_TRUTH:
+                return self._usual(args[0])
+            if operator in _BOTH | _EITHER:
+                usual = [self._usual(operand) for operand in args[:2]]
+                decides = float(operator in _EITHER)
+                return decides if decides in usual else None if None in usual else 1.0 - decides
+            return None
+
+        def _usual_comparison(self, operator: str, first: Any, second: Any) -> float | None:
+            compare = _COMPARED[operator]
+            if first is second:
+                return float(compare(1, 1))
+            usual = self._usual(first), self._usual(second)
+            if usual[0] is not None and usual[1] is not None:
+                return float(compare(*usual))
+            if not isinstance(second, torch.Tensor) and first.is_floating_point():
+                is_single = first.numel() == 1
+                if abs(second) == float("inf") or (is_single and abs(second) >= _LARGE):
+                    return float(compare(1.0, second))
+                if is_single and operator in ("eq", "ne"):
+                    return float(operator == "ne")
+            return 0.0 if operator == "ne" else None
 
     return Intercept()
 

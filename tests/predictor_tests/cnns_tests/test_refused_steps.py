@@ -84,9 +84,6 @@ def steps(torch, tmp_path):
         ),
         "packed sequences": lambda: reads(pack(lines, torch.tensor([5, 4])))[0].data.sum().backward(),
         "an LSTM with `proj_size`": lambda: projected(lines)[0].sum().backward(),
-        "`values.repeat_interleave(counts)`": lambda: (
-            net(images).repeat_interleave(labels, 0).sum().backward()
-        ),
         "`while` and `if` on numbers of activations": while_it_is_large,
         "LBFGS": lambda: lbfgs.step(of_a_search),
         "an array made of activations": lambda: net(images).detach().numpy(),
@@ -117,7 +114,6 @@ WORDS = {
     "nothing": r"runs no convolution and no linear layer. Give a function that trains",
     "no image": r"mini-batch holds no image. Give it as many as it trains on",
     "argument": r"the step fails: TypeError.* missing 1 required .* Check that it runs by itself",
-    "`values.repeat_interleave(counts)`": r"in line \d+ of test_refused_steps.py, `.*labels, 0.*Replace `values.repeat",
     "an array made of activations": r"in line \d+ of .*`.numpy\(\)` needs .* Replace it by `.mean\(\).item\(\)`",
     "`while` and `if` on numbers of activations": (
         r"`while net.*norm\(\) > 1:`.*decided by numbers of its tensors.* gt.* Replace `while ...:` by `for _ in range"
