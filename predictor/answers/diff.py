@@ -36,7 +36,10 @@ _SHOWN = 0.002  # least share of an iteration's GPU time that a layer's change i
 
 @dataclass(frozen=True, slots=True)
 class LayerChange:
-    """Layers of one shape that one of two CNNs has more often, or whose GPU time, `*_ms`, moves with their place."""
+    """Layers of one shape that one of two CNNs has more often, with their GPU time before and after, `*_ms`.
+
+    Layers that both CNNs have equally often take as long in both; "of no one layer" is what the law gives to none.
+    """
 
     layer: str
     count_before: int
@@ -125,67 +128,100 @@ def diff(before: Question, after: Question) -> list[Difference]:
     ]
 
 
+class _Load(NamedTuple):
+    """Operators of one kind in a CNN: how many, their class, and the roofline time of one in ms."""
+
+    count: int
+    operator_class: str
+    roofline_ms: float
+
+
 class _Split(NamedTuple):
-    """GPU time by class of operators, and of each operator its count and its time."""
+    """GPU time by class of operators, and the load of each operator."""
 
     class_ms: dict[str, float]
-    operators: dict[Operator, tuple[int, float]]
+    operators: dict[Operator, _Load]
+
+    def roofline_ms(self, operator_class: str) -> float:
+        """Roofline time of all operators of a class."""
+        loads = (load for load in self.operators.values() if load.operator_class == operator_class)
+        return sum(load.count * load.roofline_ms for load in loads)
 
 
 def _splits(question: Question) -> dict[tuple[str, int], _Split]:
-    """GPU time by class and by operator, by GPU and batch size."""
+    """GPU time by class and loads of operators, by GPU and batch size."""
     resolved = ResolvedQuestion.of(question)
     [table] = resolved.tables
     sizes = sorted(set(resolved.local_sizes(question.batch_sizes)))
     anchors = resolved.anchors(table, resolved.training)
     forecasts = forecasts_of(resolved, table, resolved.devices, sizes, anchors)
     counts = operators_of(table)
-    class_of = {operator: operator_class(operator) for operator in counts}
     splits: dict[tuple[str, int], _Split] = {}
     for device, forecast in zip(resolved.devices, forecasts, strict=True):
         gpu, mode = device
         by_class = class_times_ms(forecast, table, device, sizes)
         for position, size in enumerate(sizes):
             class_ms = {name: float(values[position]) for name, values in by_class.items()}
-            # a class's time is split by its operators' roofline times
             roofline_ms = operator_roofline_ms(list(counts), gpu, mode.precision, size)
-            least, sums = {}, dict.fromkeys(class_of.values(), 0.0)
-            for operator, ms in zip(counts, roofline_ms, strict=True):
-                least[operator] = counts[operator] * ms
-                sums[class_of[operator]] += least[operator]
             operators = {
                 # an optimizer's update of any parameters is one operator, so that only its time differs
-                replace(operator, parameters=0, n_tensors=1) if operator.type == "optimizer" else operator: (
-                    int(count),
-                    class_ms.get(class_of[operator], 0.0) * (least[operator] / sums[class_of[operator]]),
-                )
-                for operator, count in counts.items()
+                replace(operator, parameters=0, n_tensors=1)
+                if operator.type == "optimizer"
+                else operator: _Load(int(count), operator_class(operator), ms)
+                for (operator, count), ms in zip(counts.items(), roofline_ms, strict=True)
             }
             splits[gpu.name, size] = _Split(class_ms, operators)
     return splits
+
+
+def _times_ms(split: _Split, alike: _Split) -> dict[Operator, float]:
+    """GPU time of a CNN's operators; one that the other CNN has, too, takes as long there.
+
+    A class's time is split by its operators' roofline times. The law gives a class another speed in each CNN. Shared
+    operators get the speed of the CNN that has fewer others (the mean where both have the same), and the others what
+    is left; where that is not within a factor of two of their own CNN's speed, they keep that, and the rest of the time
+    belongs to no one layer.
+    """
+    times: dict[Operator, float] = {}
+    for name, class_ms in split.class_ms.items():
+        own_ms, alike_ms = split.roofline_ms(name), alike.roofline_ms(name)
+        if not own_ms:
+            continue
+        loads = {operator: load for operator, load in split.operators.items() if load.operator_class == name}
+        shared = {
+            operator: min(load.count, alike.operators[operator].count)
+            for operator, load in loads.items()
+            if operator in alike.operators and operator.type != "optimizer"
+        }
+        shared_ms = sum(n_shared * loads[operator].roofline_ms for operator, n_shared in shared.items())
+        own = class_ms / own_ms
+        other = alike.class_ms.get(name, 0.0) / alike_ms if alike_ms else own
+        common = own if own_ms < alike_ms else other if own_ms > alike_ms else (own + other) / 2
+        left = (class_ms - common * shared_ms) / (own_ms - shared_ms) if own_ms > shared_ms else own
+        left = left if own / 2 <= left <= 2 * own else own
+        for operator, load in loads.items():
+            n_shared = shared.get(operator, 0)
+            times[operator] = load.roofline_ms * (common * n_shared + left * (load.count - n_shared))
+    return times
 
 
 def _difference(
     before: PredictionRow, after: PredictionRow, split_before: _Split, split_after: _Split
 ) -> Difference:
     splits = (split_before, split_after)
+    times = (_times_ms(split_before, split_after), _times_ms(split_after, split_before))
     layers: list[LayerChange] = []
     differs, moved_ms = False, 0.0
     for operator in {**split_before.operators, **split_after.operators}:
-        (n_before, ms_before), (n_after, ms_after) = (
-            split.operators.get(operator, (0, 0.0)) for split in splits
-        )
-        layers.append(LayerChange(operator.name, n_before, n_after, ms_before, ms_after))
-        differs |= n_before != n_after
-        if operator.type == "optimizer" or n_before != n_after:
+        counts = [split.operators[operator].count if operator in split.operators else 0 for split in splits]
+        layers.append(LayerChange(operator.name, *counts, *(ms.get(operator, 0.0) for ms in times)))
+        differs |= counts[0] != counts[1]
+        if operator.type == "optimizer" or counts[0] != counts[1]:
             moved_ms += layers[-1].moved_ms
     sums = [sum(split.class_ms.values()) for split in splits]
     is_unknown = differs and not moved_ms  # a regression knows no operators
     changed = 1.0 if is_unknown else min(1.0, moved_ms / max(sums))
-    apart = (
-        total_ms - sum(ms for _, ms in split.operators.values())
-        for total_ms, split in zip(sums, splits, strict=True)
-    )
+    apart = (total_ms - sum(by_operator.values()) for total_ms, by_operator in zip(sums, times, strict=True))
     layers.append(LayerChange("of no one layer", 0, 0, *apart))
     layers.sort(key=lambda layer: -layer.moved_ms)
     n_shown = sum(layer.moved_ms > _SHOWN * max(sums) for layer in layers)
