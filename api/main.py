@@ -51,9 +51,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     ArtifactError, SchemaError or StoreError if there is no model, no prices or no store to begin with.
     """
+    try:
+        installed = version("epochcast")
+    except PackageNotFoundError:  # it runs from its sources
+        installed = "unknown"
     app = FastAPI(
         title="epochcast",
-        version=_version(),
+        version=installed,
         description="How long one epoch of your CNN takes on a GPU, what it costs, and how sure the answer is.",
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         openapi_tags=TAGS,
@@ -65,38 +69,18 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=_lifespan,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # ours is api.observability
     )
-    app.state.settings = settings or Settings()
-    app.state.serving = ServingState(app.state.settings)
+    app.state.settings = settings = settings or Settings()
+    app.state.serving = ServingState(settings)
     app.state.store = None
-    if app.state.settings.store:
+    if settings.store:
         from api.store.engine import open_store
 
-        app.state.store = open_store(app.state.settings.store)
+        app.state.store = open_store(settings.store)
     app.state.metrics = Metrics()
     app.state.ready = health.Readiness()
     add_problem_handlers(app)
-    _add_layers(app)
-    for router in ROUTERS.values():
-        app.include_router(router)
-    examples = {name: cache(example) for name, example in _examples(app).items()}
-    app.openapi = document(app, examples)  # type: ignore[method-assign]
-    app.state.document = pages.Document(app.openapi, examples, app.state.serving.model_queue)
-    return app
-
-
-def _version() -> str:
-    """Version of the installed package; "unknown" if epochcast runs from its sources without being installed."""
-    try:
-        return version("epochcast")
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def _add_layers(app: FastAPI) -> None:
-    """Add the layers that every request passes through, from the inside out; pages may read refusals, too."""
-    settings: Settings = app.state.settings
-    app.add_middleware(KnownHosts, names=settings.hosts)
-    if settings.cors_origins:
+    app.add_middleware(KnownHosts, names=settings.hosts)  # layers, from the inside out
+    if settings.cors_origins:  # pages may read refusals, too
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
@@ -105,6 +89,12 @@ def _add_layers(app: FastAPI) -> None:
             expose_headers=("Retry-After", "X-Request-ID", "Link", "ETag"),
         )
     app.add_middleware(Observed, metrics=app.state.metrics)
+    for router in ROUTERS.values():
+        app.include_router(router)
+    examples = {name: cache(example) for name, example in _examples(app).items()}
+    app.openapi = document(app, examples)  # type: ignore[method-assign]
+    app.state.document = pages.Document(app.openapi, examples, app.state.serving.model_queue)
+    return app
 
 
 def _examples(app: FastAPI) -> Examples:

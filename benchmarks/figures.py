@@ -82,7 +82,14 @@ def main(arguments: list[str] | None = None) -> int:
         if judged is None and not options.kept:
             started = time.perf_counter()
             try:
-                judged = JUDGES[group[0]["judge"]](_request(group, options.published, options.jobs))
+                scenarios, predictors, precisions = (
+                    tuple(
+                        dict.fromkeys(figure[name] for figure in group if figure[name] or name == "scenario")
+                    )
+                    for name in ("scenario", "predictor", "precision")
+                )
+                request = Request(scenarios, predictors, precisions, options.published, options.jobs)
+                judged = JUDGES[group[0]["judge"]](request)
             except EpochcastError as error:
                 missing += len(group)
                 print(
@@ -215,14 +222,6 @@ def _groups(figures: list[Figure]) -> list[list[Figure]]:
         shared = SCENARIOS[scenario].group if figure["judge"] == _MANY else scenario
         groups.setdefault((figure["judge"], shared), []).append(figure)
     return list(groups.values())
-
-
-def _request(group: list[Figure], published: Path | None, jobs: int) -> Request:
-    scenarios, predictors, precisions = (
-        tuple(dict.fromkeys(figure[name] for figure in group if figure[name] or name == "scenario"))
-        for name in ("scenario", "predictor", "precision")
-    )
-    return Request(scenarios, predictors, precisions, published, jobs)
 
 
 def state_of(published: Path | None) -> str:

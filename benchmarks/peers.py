@@ -142,7 +142,10 @@ def answers_of_peers(env: Path | None, times: pd.DataFrame, memory: pd.DataFrame
     ]
     estimates = [list(row) for row in dict.fromkeys(filter(None, asked_estimates(times)))]
     with tempfile.TemporaryDirectory() as folder:
-        python = (env or made_env(Path(folder))) / "bin" / "python"
+        python = (env or Path(folder)) / "bin" / "python"
+        if env is None:
+            venv.create(folder, with_pip=True)
+            subprocess.run([python, "-m", "pip", "install", "--quiet", *PINS], check=True)
         program = Path(__file__).with_name("peers_env.py")
         question = json.dumps({"cnns": cnns, "estimates": estimates})
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -168,13 +171,6 @@ def asked_estimates(times: pd.DataFrame) -> list[tuple[Any, ...] | None]:
         else None
         for row, gpu in zip(times.itertuples(), map(find_gpu, times["gpu"]), strict=True)
     ]
-
-
-def made_env(folder: Path) -> Path:
-    """Environment in `folder` with the pinned tools."""
-    venv.create(folder / "env", with_pip=True)
-    subprocess.run([folder / "env" / "bin" / "python", "-m", "pip", "install", "--quiet", *PINS], check=True)
-    return folder / "env"
 
 
 def napkins(times: pd.DataFrame, answers: pd.DataFrame) -> dict[str, pd.Series]:
@@ -288,22 +284,20 @@ def table_of_memory(memory: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame
 
 
 def table_of_forms(answers: pd.DataFrame) -> pd.DataFrame:
-    """Counted over real operations of each form, a column for each tool."""
-    forms = answers[answers["what"] == "form"]
-    table = forms.pivot_table("value", "form", "tool", sort=False).round(2)
-    return table.assign(**{OURS: [counted_over_real(form) for form in table.index]}).reset_index()
-
-
-def counted_over_real(form: str) -> float:
-    """Operations of the forward pass of a form that its recorded table holds, over the real ones."""
+    """Counted over real operations of the forward pass of each form, a column for each tool."""
     import torch
     from peers_forms import CHANNELS, FORMS, SIDE
 
     from predictor.cnns.torch_step import record
 
-    make, multiply_adds = FORMS[form]
-    table = record(make(), torch.zeros(2, CHANNELS, SIDE, SIDE))
-    return round(product_flops(table, ["forward"]) / (2 * multiply_adds), 2)
+    forms = answers[answers["what"] == "form"]
+    table = forms.pivot_table("value", "form", "tool", sort=False)
+    images = torch.zeros(2, CHANNELS, SIDE, SIDE)
+    for form in table.index:
+        make, multiply_adds = FORMS[form]
+        recorded = product_flops(record(make(), images), ["forward"])
+        table.loc[form, OURS] = recorded / (2 * multiply_adds)
+    return table.round(2).reset_index()
 
 
 def product_flops(table: LayerTable, passes: Iterable[str]) -> float:

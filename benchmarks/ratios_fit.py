@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 from zipfile import ZipFile
 
 import numpy as np
@@ -92,7 +92,7 @@ class RatioFit(Generic[Pair]):
         return replace(self.fitted(pairs), spread=spread, host_spread=host_spread)
 
 
-def own_tables(kind: str, folder: Path | None = None) -> pd.DataFrame:
+def own_tables(kind: str) -> pd.DataFrame:
     """The project's own tables ``*_<kind>.csv.gz``: ``compiled`` or ``ddp``; DataError if there are none."""
     from predictor.measurements.table import read_own_tables
 
@@ -102,7 +102,7 @@ def own_tables(kind: str, folder: Path | None = None) -> pd.DataFrame:
         "ddp_small": "epochcast profile --preset ddp --batch-size 4,16",
         "ddp_synchronised": "epochcast profile --preset ddp",
     }
-    return read_own_tables(kind, commands[kind], folder)
+    return read_own_tables(kind, commands[kind])
 
 
 def measured_cnn(cnn: str, image_size: int) -> tuple[LayerTable, str]:
@@ -174,36 +174,33 @@ def compiled_pairs(measurements: pd.DataFrame, model: Model) -> list[CompiledPai
     targets = targets.assign(disturbed=targets["disturbed"].fillna(False).astype(bool))
     eager = targets[targets["capture"] == "eager"].drop_duplicates(key).set_index(key)
     rows = targets[(targets["capture"] == "compile") & targets["gpu_time_ms"].notna()]
-    return [_compiled_pair(row, eager, model) for row in rows.to_dict("records")]
-
-
-def _compiled_pair(row: Mapping[Any, Any], eager: pd.DataFrame, model: Model) -> CompiledPair:
-    key = tuple(row[name] for name in (*_SAME, "batch_size"))
-    table, family = measured_cnn(str(row["cnn"]), int(row["image_size"]))
-    gpu, batch_size = find_gpu(str(row["gpu"])), int(row["batch_size"])
-    setting = row["float32_matmul_precision"] or Mode().float32_matmul_precision
-    mode = Mode(
-        "pytorch",
-        str(row["precision"]),
-        str(row["memory_format"]),
-        capture="compile",
-        float32_matmul_precision=str(setting),
-    )
-    eager_answer = model.forecast(table, gpu, eager_mode(table, mode), [batch_size])
-    own = model.forecast(table, gpu, replace(mode, capture="eager"), [batch_size])
-    return CompiledPair(
-        family,
-        table,
-        gpu,
-        mode,
-        batch_size,
-        float(row["gpu_time_ms"]),
-        float(row["host_time_ms"]),
-        math.nan if row["disturbed"] else float(row["compile_s"]),
-        float(eager.loc[key]["host_time_ms"]) if key in eager.index and not row["disturbed"] else math.nan,
-        eager_answer,
-        float(own.host_time_ms[0] / eager_answer.host_time_ms[0]),
-    )
+    pairs = []
+    for row in rows.to_dict("records"):
+        configuration = tuple(row[name] for name in key)
+        table, family = measured_cnn(str(row["cnn"]), int(row["image_size"]))
+        gpu, batch_size = find_gpu(str(row["gpu"])), int(row["batch_size"])
+        setting = row["float32_matmul_precision"] or Mode().float32_matmul_precision
+        words = ("pytorch", str(row["precision"]), str(row["memory_format"]))
+        mode = Mode(*words, capture="compile", float32_matmul_precision=str(setting))
+        eager_answer = model.forecast(table, gpu, eager_mode(table, mode), [batch_size])
+        own = model.forecast(table, gpu, replace(mode, capture="eager"), [batch_size])
+        beside = configuration in eager.index and not row["disturbed"]
+        pairs.append(
+            CompiledPair(
+                family,
+                table,
+                gpu,
+                mode,
+                batch_size,
+                float(row["gpu_time_ms"]),
+                float(row["host_time_ms"]),
+                math.nan if row["disturbed"] else float(row["compile_s"]),
+                float(eager.loc[configuration]["host_time_ms"]) if beside else math.nan,
+                eager_answer,
+                float(own.host_time_ms[0] / eager_answer.host_time_ms[0]),
+            )
+        )
+    return pairs
 
 
 def _compiled_numbers(pairs: Sequence[CompiledPair]) -> dict[str, float]:
@@ -244,31 +241,27 @@ def graph_hosts() -> dict[str, float]:
 
 def _compile_seconds(pairs: Sequence[CompiledPair]) -> dict[str, float]:
     """Least squares of the ln of seconds; their spread is the 0.9 quantile of families left out."""
+    from scipy.optimize import least_squares
+
+    def errors(numbers: Sequence[float], pairs: Sequence[CompiledPair]) -> list[float]:
+        """Ln(predicted / measured) seconds."""
+        return [math.log((numbers[0] + numbers[1] * len(pair.table)) / pair.compile_s) for pair in pairs]
+
+    def fitted(pairs: Sequence[CompiledPair]) -> list[float]:
+        solution = least_squares(errors, [5.0, 0.2], bounds=(1e-3, np.inf), args=(pairs,))
+        return list(map(float, solution.x))
+
     timed = [pair for pair in pairs if math.isfinite(pair.compile_s)]
     wrong: list[float] = []
     for family in {pair.family for pair in timed}:
-        numbers = _line_of_logs([pair for pair in timed if pair.family != family])
-        wrong += [_log_seconds(numbers, pair) for pair in timed if pair.family == family]
-    first_s, layer_s = _line_of_logs(timed)
+        numbers = fitted([pair for pair in timed if pair.family != family])
+        wrong += errors(numbers, [pair for pair in timed if pair.family == family])
+    first_s, layer_s = fitted(timed)
     return {
         "compile_s": round(first_s, 1),
         "compile_layer_s": round(layer_s, 3),
         "compile_spread": round(float(np.quantile(np.abs(wrong), 0.9)), 2),
     }
-
-
-def _line_of_logs(pairs: Sequence[CompiledPair]) -> tuple[float, float]:
-    from scipy.optimize import least_squares
-
-    solution = least_squares(
-        lambda numbers: [_log_seconds(numbers, pair) for pair in pairs], [5.0, 0.2], bounds=(1e-3, np.inf)
-    )
-    return float(solution.x[0]), float(solution.x[1])
-
-
-def _log_seconds(numbers: Sequence[float] | Array, pair: CompiledPair) -> float:
-    """Ln(predicted / measured) seconds of compiling."""
-    return math.log((numbers[0] + numbers[1] * len(pair.table)) / pair.compile_s)
 
 
 def _log_host_ratios(pairs: Sequence[CompiledPair]) -> Array:
@@ -372,7 +365,10 @@ def chainer_pairs(model: Model, cnns: Collection[str] | None = None) -> list[Cha
             parts = _pytorch_ms(model, table, gpu, size)
             if is_proxy:
                 parts *= beside[cnn, size] / parts.sum()
-            host_ms = hosts.get((cnn, size), math.nan) if is_proxy else _host_ms(model, table, gpu, precision)
+                host_ms = hosts.get((cnn, size), math.nan)
+            else:
+                rented = model.forecast(table, gpu, Mode("pytorch", precision), [1], host=_RENTED[gpu.name])
+                host_ms = float(rented.host_time_ms[0])
             pairs.append(
                 ChainerPair(
                     "proxies" if is_proxy else _zoo_family(cnn),
@@ -399,11 +395,6 @@ def _pytorch_ms(model: Model, table: LayerTable, gpu: Gpu, batch_size: int) -> A
     share = windowed_share(table)
     others_ms = float(forecast.gpu_time_ms[0]) - convolutions - products
     return np.array([convolutions * (1.0 - share), convolutions * share, products, others_ms])
-
-
-def _host_ms(model: Model, table: LayerTable, gpu: Gpu, precision: str) -> float:
-    forecast = model.forecast(table, gpu, Mode("pytorch", precision), [1], host=_RENTED[gpu.name])
-    return float(forecast.host_time_ms[0])
 
 
 def _measured_others_ratio() -> float:
@@ -532,12 +523,10 @@ class TeamPair:
         return float(time_ms[0])
 
 
-def team_pairs(
-    measurements: pd.DataFrame, buckets: tuple[float, bool] | None = DEFAULT_BUCKETS
-) -> list[TeamPair]:
+def team_pairs(measurements: pd.DataFrame) -> list[TeamPair]:
     """Teams of a checked measurement table whose CNN was measured on one GPU of the same run, too.
 
-    `measurements`: CNNs of the zoo; the link is the usual one of the GPU. `buckets`: only these; None for all.
+    `measurements`: CNNs of the zoo. The link is the usual one of the GPU, buckets of gradients are the default's.
     """
     key = [*_SAME, "local_batch_size"]
     rows = measurements[measurements["kind"] == "target"].copy()
@@ -546,26 +535,23 @@ def team_pairs(
     pairs = []
     for row in rows[rows["n_gpus"] > 1].to_dict("records"):
         configuration = tuple(row[name] for name in key)
-        if configuration in single.index and buckets in (None, (row["bucket_mib"], bool(row["bucket_view"]))):
-            alone = single.loc[configuration]
-            pairs.append(_team_pair(row, float(alone["iteration_time_ms"]), float(alone["host_time_ms"])))
+        if configuration in single.index and (row["bucket_mib"], bool(row["bucket_view"])) == DEFAULT_BUCKETS:
+            alone, gpu = single.loc[configuration], find_gpu(str(row["gpu"]))
+            pairs.append(
+                TeamPair(
+                    cnn=str(row["cnn"]),
+                    image_size=int(row["image_size"]),
+                    gpu=gpu,
+                    team=Team(int(row["n_gpus"]), 1, usual_link(gpu, load_offers())),
+                    local_batch_size=int(row["local_batch_size"]),
+                    precision=str(row["precision"]),
+                    memory_format=str(row["memory_format"]),
+                    one_ms=float(alone["iteration_time_ms"]),
+                    host_ms=float(alone["host_time_ms"]),
+                    team_ms=float(row["iteration_time_ms"]),
+                )
+            )
     return pairs
-
-
-def _team_pair(row: dict[Any, Any], one_ms: float, host_ms: float) -> TeamPair:
-    gpu, n = find_gpu(str(row["gpu"])), int(row["n_gpus"])
-    return TeamPair(
-        cnn=str(row["cnn"]),
-        image_size=int(row["image_size"]),
-        gpu=gpu,
-        team=Team(n, 1, usual_link(gpu, load_offers())),
-        local_batch_size=int(row["local_batch_size"]),
-        precision=str(row["precision"]),
-        memory_format=str(row["memory_format"]),
-        one_ms=one_ms,
-        host_ms=host_ms,
-        team_ms=float(row["iteration_time_ms"]),
-    )
 
 
 def _team_numbers(pairs: Sequence[TeamPair]) -> dict[str, float]:
@@ -576,30 +562,26 @@ def _team_numbers(pairs: Sequence[TeamPair]) -> dict[str, float]:
     """
     from scipy.optimize import least_squares
 
-    no_norms = {"sync_norm_ms": 0.0}
+    def residuals(numbers: Array) -> list[float]:
+        ratios, wrong = Ratios({"sync_norm_ms": 0.0, **dict(zip(_TEAM_NUMBERS, numbers, strict=True))}), []
+        for pair in pairs:
+            time_ms = pair.predicted_ms(ratios)
+            ratio, added = float(np.log(time_ms / pair.team_ms)), time_ms - pair.one_ms
+            if pair.gpu_bound:
+                size = 0.5 * (abs(pair.added_ms) + added)
+                wrong += [ratio / _ITERATION_TOLERANCE, (added - pair.added_ms) / size / _ADDED_TOLERANCE]
+            else:
+                wrong += [ratio / _HOST_TOLERANCE, 0.0]
+        return wrong
+
     solution = least_squares(
-        lambda numbers: _team_residuals(
-            Ratios(no_norms | dict(zip(_TEAM_NUMBERS, numbers, strict=True))), pairs
-        ),
+        residuals,
         [0.005, 0.2, 0.02, 1.3],
         bounds=([0.0, 0.0, 0.0, 1.0], np.inf),
         loss="soft_l1",
         x_scale=[0.01, 1.0, 0.01, 0.1],
     )
     return {name: round(float(number), 4) for name, number in zip(_TEAM_NUMBERS, solution.x, strict=True)}
-
-
-def _team_residuals(ratios: Ratios, pairs: Sequence[TeamPair]) -> Array:
-    residuals = []
-    for pair in pairs:
-        time_ms = pair.predicted_ms(ratios)
-        ratio, added = np.log(time_ms / pair.team_ms), time_ms - pair.one_ms
-        if pair.gpu_bound:
-            size = 0.5 * (abs(pair.added_ms) + added)
-            residuals += [ratio / _ITERATION_TOLERANCE, (added - pair.added_ms) / size / _ADDED_TOLERANCE]
-        else:
-            residuals += [ratio / _HOST_TOLERANCE, 0.0]
-    return np.array(residuals)
 
 
 def _team_spreads(pairs: Sequence[TeamPair], without: Mapping[str, Ratios]) -> tuple[float, float]:

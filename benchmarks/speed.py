@@ -74,7 +74,11 @@ def main() -> int:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     if options.child:
-        return in_little_memory(*options.child)
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_GIB * 2**30, MOST_GIB * 2**30))
+        predict_rows(*options.child)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)  # of the processor in s, peak in MiB
+        return 0
     if options.against:
         print(heading("speed", load=True), flush=True)
         compare_builds(options.against)
@@ -94,7 +98,12 @@ def answers(_rows: int) -> int:
     print(f"\n{'compare of every offer over predict of all GPUs x 10':48}{'x CPU':>12}")
     of_every_offer()  # reads measured layers, once a process
     for cnn in FRESH_CNNS:
-        print(f"{cnn + ', neither asked before':48}{compared_to_predict(cnn):12.1f}")
+        started = time.process_time()
+        epochcast.predict(cnn, "all", list(range(1, 500, 50)), **QUESTION)
+        between = time.process_time()
+        epochcast.compare(cnn, all_offers=True, data_set="imagenet")
+        ratio = (time.process_time() - between) / (between - started)
+        print(f"{cnn + ', neither asked before':48}{ratio:12.1f}")
     print(f"\n{'files of the project entered, asked twice before':48}{'files':>10}")
     for name, question in (
         (
@@ -109,11 +118,14 @@ def answers(_rows: int) -> int:
 
 
 def start(_rows: int) -> int:
+    text = (Path(__file__).parents[1] / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    demo = re.search(r"^DEMO := (.*)$", text, re.MULTILINE)
+    assert demo is not None, "the Makefile no longer has the arguments of `make predict` in DEMO"
     cases = {
         "python -c pass": [sys.executable, "-c", "pass"],
         "epochcast --help": [*COMMAND, "--help"],
         "epochcast predict resnet50 -g T4 -b 64": [*COMMAND, "predict", "resnet50", "-g", "T4", "-b", "64"],
-        "make predict": make_predict_command(),
+        "make predict": [*COMMAND, *shlex.split(demo[1])],
     }
     print(f"{'start of a process':48}{'wall ms':>10}{'x bare':>9}")
     bare = None
@@ -123,23 +135,6 @@ def start(_rows: int) -> int:
         bare = bare or milliseconds
         print(f"{name:48}{milliseconds:10.0f}{milliseconds / bare:9.1f}", flush=True)
     return 0
-
-
-def make_predict_command() -> list[str]:
-    """The command of the Makefile's `predict` target, run by this Python."""
-    text = (Path(__file__).parents[1] / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
-    demo = re.search(r"^DEMO := (.*)$", text, re.MULTILINE)
-    assert demo is not None, "the Makefile no longer has the arguments of `make predict` in DEMO"
-    return [*COMMAND, *shlex.split(demo[1])]
-
-
-def compared_to_predict(cnn: str) -> float:
-    """Processor time of a comparison of every offer over that of a prediction on every GPU at ten batch sizes."""
-    started = time.process_time()
-    epochcast.predict(cnn, "all", list(range(1, 500, 50)), **QUESTION)
-    between = time.process_time()
-    epochcast.compare(cnn, all_offers=True, data_set="imagenet")
-    return (time.process_time() - between) / (between - started)
 
 
 def of_every_offer() -> None:
@@ -214,15 +209,6 @@ def show(name: str, n_rows: int, seconds: float, mib: float | None = None) -> No
     print(f"{name:52}{n_rows:12,}{seconds:9.2f}{n_rows / seconds:12,.0f}{memory:>13}", flush=True)
 
 
-def in_little_memory(questions: str, answered: str) -> int:
-    """Answer a file with a bound on this process's addresses; print its processor time in s and its peak in MiB."""
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_GIB * 2**30, MOST_GIB * 2**30))
-    predict_rows(questions, answered)
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
-    return 0
-
-
 def drawn(n_rows: int, seed: int = 0) -> Iterator[np.ndarray]:
     """Three arrays of shape (n_rows,): random indices into `CNNS`, `GPUS` and `BATCH_SIZES`."""
     draw = np.random.default_rng(seed)
@@ -270,7 +256,9 @@ def copy(questions: Path, answered: Path) -> None:
 def device(_rows: int) -> int:
     devices, missing = list(DEVICES), None
     try:
-        print(gpu_name())
+        cupy = arrays_on("cuda").xp
+        gpu_name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+        print(f"CuPy {cupy.__version__}, {gpu_name}")
     except BackendUnavailableError as error:
         devices, missing = ["cpu"], error
     print(f"{'what':24}{'device':8}{'questions':>12}{'first s':>10}{'s':>9}{'questions/s':>14}{'apart':>10}")
@@ -288,12 +276,6 @@ def device(_rows: int) -> int:
     if missing is not None:
         print(f"The GPU was left out: {missing}")
     return int(apart > MOST_APART)
-
-
-def gpu_name() -> str:
-    """CuPy's version and the driver's name of its GPU."""
-    cupy = arrays_on("cuda").xp
-    return f"CuPy {cupy.__version__}, {cupy.cuda.runtime.getDeviceProperties(0)['name'].decode()}"
 
 
 def by_the_law() -> Callable[[str], Floats]:

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from predictor.answers.notes import duration
 
@@ -18,7 +18,16 @@ _EACH_S = 10.0
 def shown_progress() -> "Iterator[Callable[[Progress], None]]":
     """Show what the run reports; the bar goes when it ends."""
     if not sys.stderr.isatty():
-        yield _line_now_and_then()
+        last = time.monotonic() - _EACH_S
+
+        def print_line(progress: "Progress") -> None:
+            nonlocal last
+            if time.monotonic() - last >= _EACH_S:
+                last = time.monotonic()
+                done = f"{progress.done:,} of {progress.total:,}"
+                print(f"{done}, {_left(progress)}: {progress.now}", file=sys.stderr)
+
+        yield print_line
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -30,28 +39,10 @@ def shown_progress() -> "Iterator[Callable[[Progress], None]]":
         task = bar.add_task("", total=None, left="")
 
         def report(progress: "Progress") -> None:
-            left = _left(progress)
-            done: dict[str, Any] = {
-                "completed": progress.done,
-                "total": progress.total,
-                "description": progress.now,
-            }
-            bar.update(task, left=left, **done)
+            done, total = progress.done, progress.total
+            bar.update(task, completed=done, total=total, description=progress.now, left=_left(progress))
 
         yield report
-
-
-def _line_now_and_then() -> "Callable[[Progress], None]":
-    last = time.monotonic() - _EACH_S
-
-    def report(progress: "Progress") -> None:
-        nonlocal last
-        if time.monotonic() - last >= _EACH_S:
-            last = time.monotonic()
-            done = f"{progress.done:,} of {progress.total:,}"
-            print(f"{done}, {_left(progress)}: {progress.now}", file=sys.stderr)
-
-    return report
 
 
 def _left(progress: "Progress") -> str:

@@ -40,8 +40,23 @@ class Service:
     """
 
     def __init__(self, url: str, key: str | None = None, timeout_s: float = 60.0, attempts: int = 5) -> None:
-        self.url = _checked_address(url)
-        self.key = _plain_key(key or os.environ.get(KEY_VARIABLE) or "")
+        try:
+            parts = urlsplit(url)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port that is no number, or above 65535
+            usable = False
+        if not usable:
+            message = f"{url!r} is not the address of a service. Example: https://epochcast.example:8000"
+            raise SchemaError(message)
+        self.url = url.rstrip("/")
+        # Without the white space that files and shells leave around it; the error never quotes it.
+        self.key = (key or os.environ.get(KEY_VARIABLE) or "").strip()
+        wrong = next((i for i, letter in enumerate(self.key, start=1) if not "!" <= letter <= "~"), None)
+        if wrong is not None:
+            raise SchemaError(
+                f"the API key holds a character that no key has (position {wrong} of {len(self.key)}). Copy it again "
+                f"into {KEY_VARIABLE}; `epochcast keys add` makes keys of letters, digits, - and _."
+            )
         self._attempts = attempts
         headers = {"Accept": "application/json", "User-Agent": "epochcast"}
         headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
@@ -138,28 +153,3 @@ def _reason(reply: "httpx.Response") -> str:
         if isinstance(content := reply.json(), dict):
             return str(content.get("detail") or content.get("title") or content)
     return f"it answers with HTTP status {reply.status_code}."
-
-
-def _checked_address(text: str) -> str:
-    """An address of http or https without its last slash; SchemaError if it is none."""
-    try:
-        parts = urlsplit(text)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, or above 65535
-        usable = False
-    if not usable:
-        message = f"{text!r} is not the address of a service. Example: https://epochcast.example:8000"
-        raise SchemaError(message)
-    return text.rstrip("/")
-
-
-def _plain_key(key: str) -> str:
-    """The key without the white space that files and shells leave around it; the error never quotes it."""
-    bare = key.strip()
-    wrong = next((i for i, character in enumerate(bare, start=1) if not "!" <= character <= "~"), None)
-    if wrong is not None:
-        raise SchemaError(
-            f"the API key holds a character that no key has (position {wrong} of {len(bare)}). Copy it again into "
-            f"{KEY_VARIABLE}; `epochcast keys add` makes keys of letters, digits, - and _."
-        )
-    return bare

@@ -51,8 +51,13 @@ def takes_options(*declared: type[Any], answer: str) -> Callable[[_Function], _F
             entry = _PLACE.search(called.__doc__)
             if entry is None:
                 raise ValueError("the docstring has no entry **options to replace")
-            entries = (_entry(name, option, kind) for name, (option, kind) in new.items())
-            text = indent("".join(entries), entry["margin"])
+            text = ""
+            for name, (option, annotation) in new.items():
+                usual = option.usual or ("" if option.default in (None, ()) else repr(option.default))
+                about = f"{_help(option).rstrip('.')}; by default {usual}." if usual else _help(option)
+                text += f"{name} : {annotation}{'' if usual else ', optional'}\n"
+                text += "".join(f"    {line}\n" for line in wrap(about, _WIDTH))
+            text = indent(text, entry["margin"])
             called.__doc__ = called.__doc__[: entry.start()] + text + called.__doc__[entry.end() :]
         return function
 
@@ -64,14 +69,6 @@ def _annotated(kind: Any) -> dict[str, tuple[Option, str]]:
     """Options of a dataclass with the types of their fields as they are written."""
     written = {column.name: str(column.type) for column in fields(kind)}
     return {name: (option, written[name]) for name, option in options_of(kind).items()}
-
-
-def _entry(name: str, option: Option, annotation: str) -> str:
-    """Docstring entry of an option: its type, help and default."""
-    usual = option.usual or ("" if option.default in (None, ()) else repr(option.default))
-    sentence = f"{_help(option).rstrip('.')}; by default {usual}." if usual else _help(option)
-    lines = "".join(f"    {line}\n" for line in wrap(sentence, _WIDTH))
-    return f"{name} : {annotation}{'' if usual else ', optional'}\n{lines}"
 
 
 def _help(option: Option) -> str:

@@ -28,8 +28,12 @@ def open_store(url: str, *, new: bool = True) -> Engine:
     there is no such file and it may not be new.
     """
     address = _checked(url)
-    if not new:
-        _refuse_missing(address)
+    file = address.database or ""
+    is_file = address.get_backend_name() == "sqlite" and not file.startswith("file:")
+    if is_file and not new and not Path(file).exists():
+        raise StoreError(
+            f"there is no store {file}. `epochcast keys add NAME` makes one; --store or $EPOCHCAST_STORE names another."
+        )
     engine = _engine(address)
     migrate(engine)
     return engine
@@ -104,14 +108,6 @@ def _checked(url: str) -> URL:
         f"the store cannot be {address.render_as_string(hide_password=True)!r}: it takes a SQLite file or "
         f"PostgreSQL. Examples: {_EXAMPLES}."
     )
-
-
-def _refuse_missing(url: URL) -> None:
-    file = url.database or ""
-    if url.get_backend_name() == "sqlite" and not file.startswith("file:") and not Path(file).exists():
-        raise StoreError(
-            f"there is no store {file}. `epochcast keys add NAME` makes one; --store or $EPOCHCAST_STORE names another."
-        )
 
 
 def _engine(url: URL) -> Engine:

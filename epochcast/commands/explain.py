@@ -150,8 +150,12 @@ def _show(explanation: "Explanation", cnns: Sequence[object], verbose: bool | No
         print_table(explanation.other_modes, _mode_columns(explanation, shown), "Another mode, x the time")
     kinds = dict.fromkeys(reason.kind.replace("_", " ") for reason in reasons)
     guessed = [f"~ not measured: {', '.join(kinds)}."] if kinds and not verbose else []
-    method = f"Method: {explanation.method} ({explanation.trained_on}).{_rungs(explanation)}"
-    print_notes([" ".join([method, *guessed])])
+    method = f"Method: {explanation.method} ({explanation.trained_on})."
+    rungs = {rung: sum(sum(ms) for ms in of_class.values()) for rung, of_class in explanation.rung_ms.items()}
+    total_ms = sum(rungs.values())
+    shares = [f"{100 * ms / total_ms:.0f} % {rung}" for rung, ms in rungs.items() if ms >= total_ms / 200]
+    rests_on = [f"GPU time: {', '.join(shares)}."] if shares else []  # none of a measured iteration
+    print_notes([" ".join([method, *rests_on, *guessed])])
     for part in explanation.parts:  # what it saves and costs, at the largest batch size
         saved = f"{-part.saves_ms[-1]:+.3g} ms and {-part.saves_gib[-1]:+.2g} GiB"
         step = f"at batch {explanation.batch_sizes[-1]}, beside the same step {_WITHOUT[part.part]}"
@@ -239,14 +243,6 @@ def _marks(reasons: Sequence[Reason], letters: Mapping[Reason, str] | None) -> s
 
 def _ratios(*values: float) -> str:
     return "-".join(f"{value:.2f}" for value in values if math.isfinite(values[0]))
-
-
-def _rungs(explanation: "Explanation") -> str:
-    """What the GPU time rests on, over all batch sizes; empty for a measured iteration."""
-    parts = {rung: sum(sum(ms) for ms in of_class.values()) for rung, of_class in explanation.rung_ms.items()}
-    total = sum(parts.values())
-    shares = [f"{100 * ms / total:.0f} % {rung}" for rung, ms in parts.items() if ms >= total / 200]
-    return f" GPU time: {', '.join(shares)}." if shares else ""
 
 
 _WITHOUT = {"frozen": "with all parameters trained", "recomputed": "without gradient checkpointing"}

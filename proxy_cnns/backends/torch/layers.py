@@ -103,30 +103,18 @@ def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Nu
 def _activations() -> dict[str, Callable[..., Any]]:
     from torch import nn
 
-    kinds = [
-        "relu",
-        "relu6",
-        "leaky_relu",
-        "silu",
-        "hardswish",
-        "gelu",
-        "hardsigmoid",
-        "sigmoid",
-        "tanh",
-        "softmax",
-    ]
-    modules = (
-        nn.ReLU,
-        nn.ReLU6,
-        nn.LeakyReLU,
-        nn.SiLU,
-        nn.Hardswish,
-        nn.GELU,
-        nn.Hardsigmoid,
-        nn.Sigmoid,
-        nn.Tanh,
-    )
-    return dict(zip(kinds, (*modules, partial(nn.Softmax, dim=1)), strict=True))
+    return {
+        "relu": nn.ReLU,
+        "relu6": nn.ReLU6,
+        "leaky_relu": nn.LeakyReLU,
+        "silu": nn.SiLU,
+        "hardswish": nn.Hardswish,
+        "gelu": nn.GELU,
+        "hardsigmoid": nn.Hardsigmoid,
+        "sigmoid": nn.Sigmoid,
+        "tanh": nn.Tanh,
+        "softmax": partial(nn.Softmax, dim=1),
+    }
 
 
 @cache
