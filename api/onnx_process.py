@@ -52,7 +52,15 @@ def read_onnx(content: bytes, name: str, image_size: int | None, cpu_s: int = 2)
         raise _ERRORS.get(kind, SchemaError)(message).about(option)
     if process.returncode or len(process.stdout) > _MOST_OUTPUT:
         raise SchemaError(f"{name} is damaged, or too large to read: reading it was stopped.")
-    return _table(json.loads(process.stdout), name)
+    read = json.loads(process.stdout)
+    shown = {"name": read["cnn"]} | {name: read[name] for name in ("image_size", "layers", "warnings")}
+    try:
+        table = inline_table(LayerTableIn.model_validate(shown))
+    except ValidationError as error:  # numbers beyond the bounds of posted tables
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise SchemaError(f"{name} holds what no CNN does: {field}: {first['msg']}.") from None
+    return replace(table, source="onnx")
 
 
 def _too_long(name: str, cpu_s: int) -> SchemaError:
@@ -67,18 +75,6 @@ def _environment() -> dict[str, str]:
     ours = ("EPOCHCAST_", "PG")  # they may hold passwords
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return kept | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-
-
-def _table(read: dict[str, Any], name: str) -> LayerTable:
-    """Layer table that the process wrote; SchemaError if its numbers exceed the bounds of posted tables."""
-    shown = {"name": read["cnn"], "image_size": read["image_size"], "layers": read["layers"]}
-    try:
-        table = inline_table(LayerTableIn.model_validate(shown | {"warnings": read["warnings"]}))
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise SchemaError(f"{name} holds what no CNN does: {field}: {first['msg']}.") from None
-    return replace(table, source="onnx")
 
 
 def _main(name: str, image_size: int, cpu_s: int) -> int:

@@ -218,27 +218,18 @@ def day() -> None:
         "iteration_time_ms": [40.0, 55.0, 96.0, 190.5, 380.0],
     }
 
+    predict, compare = partial(request, "/v1/predictions"), partial(request, "/v1/comparisons")
+
     def user(number: int, n: int) -> bytes:
-        return request("/v1/predictions", new_question(gpus, 1000 * number + n))
+        return predict(new_question(gpus, 1000 * number + n))
 
-    def notebook(n: int) -> bytes:
-        return request("/v1/comparisons", {"cnn": names[n % 4], "samples": n})
-
-    def loop(n: int) -> bytes:
-        return request("/v1/predictions", new_question(["T4"], 10**6 + n))
-
-    def epochs(n: int) -> bytes:
-        return request("/v1/comparisons", {"cnn": "resnet18", "samples": 50_000, "epochs": n})
-
-    def profile(n: int) -> bytes:
-        return request("/v1/predictions", new_question(["L40S"], n, measurements=runs))
-
+    training = {"cnn": "resnet18", "samples": 50_000}
     kinds: dict[str, list[tuple[Callable[[int], bytes], int, float]]] = {
         "ten users": [(partial(user, number), 1, 1.0) for number in range(1, 11)],
-        "eight threads that compare": [(notebook, 8, 0.0)],
-        "a plain loop": [(loop, 1, 0.0)],
-        "other numbers of epochs": [(epochs, 1, 0.0)],
-        "a profile": [(profile, 1, 1.0)],
+        "eight threads that compare": [(lambda n: compare({"cnn": names[n % 4], "samples": n}), 8, 0.0)],
+        "a plain loop": [(lambda n: predict(new_question(["T4"], 10**6 + n)), 1, 0.0)],
+        "other numbers of epochs": [(lambda n: compare(training | {"epochs": n}), 1, 0.0)],
+        "a profile": [(lambda n: predict(new_question(["L40S"], n, measurements=runs)), 1, 1.0)],
     }
 
     async def all_of(port: int) -> list[list[tuple[int, float]]]:

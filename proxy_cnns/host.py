@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product
 
 import numpy as np
 
@@ -84,22 +85,18 @@ def enqueue_times(
     backend: Backend, modes: Iterable[Mode], subjects: Iterable[Subject], on_gpu: bool, clock: Clock
 ) -> list[HostTime]:
     """Enqueue times of whole CNNs in eager modes, autotuning aside."""
-    cnns = list(subjects)
+    device, host_times = "gpu" if on_gpu else "cpu", []
     eager = dict.fromkeys(replace(mode, capture="eager", autotune=False) for mode in modes)
-    return [_enqueue_time(backend, mode, subject, on_gpu, clock) for mode in eager for subject in cnns]
-
-
-def _enqueue_time(backend: Backend, mode: Mode, subject: Subject, on_gpu: bool, clock: Clock) -> HostTime:
-    with closing(backend.prepare(Configuration(subject, mode, HOST_BATCH_SIZE))) as prepared:
-        prepared.run(_WARM_UP)
-        prepared.synchronise()
-        start, times = clock(), [prepared.host_time_ms(1) for _ in range(FEWEST)]
-        while clock() - start < _SECONDS and _spread(times) > _PRECISION:
-            times.append(prepared.host_time_ms(1))
-    device, median_ms = "gpu" if on_gpu else "cpu", float(f"{np.median(times):.6g}")
-    mode_words = (mode.precision, mode.memory_format)
-    cnn = (subject.name, subject.image_size)
-    return HostTime(mode.framework, device, *mode_words, *cnn, median_ms, round(_spread(times), 4))
+    for mode, subject in product(eager, subjects):
+        with closing(backend.prepare(Configuration(subject, mode, HOST_BATCH_SIZE))) as prepared:
+            prepared.run(_WARM_UP)
+            prepared.synchronise()
+            start, times = clock(), [prepared.host_time_ms(1) for _ in range(FEWEST)]
+            while clock() - start < _SECONDS and _spread(times) > _PRECISION:
+                times.append(prepared.host_time_ms(1))
+        about = (mode.framework, device, mode.precision, mode.memory_format, subject.name, subject.image_size)
+        host_times.append(HostTime(*about, float(f"{np.median(times):.6g}"), round(_spread(times), 4)))
+    return host_times
 
 
 def _of_rounds(*rounds: HostTime) -> HostTime:

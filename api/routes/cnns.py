@@ -92,7 +92,10 @@ def example() -> Any:
 
 
 def _file(content: bytes, content_type: str) -> tuple[bytes, str, int | None]:
-    """The file of a form, its name, and the size of images where it leaves that open."""
+    """The file of a form, its name, and the size of images where it leaves that open.
+
+    The name is without folders, its ending and what is neither letter nor digit.
+    """
     parts, file_name = _form_parts(content, content_type)
     if file_name is None:
         raise SchemaError("the form has no file. Send it as the field onnx.")
@@ -100,21 +103,13 @@ def _file(content: bytes, content_type: str) -> tuple[bytes, str, int | None]:
         detail = f"the ONNX file is larger than {MAX_ONNX_BYTES:,} bytes. Send its layer table."
         raise HTTPException(413, detail)
     size = parts.get("image_size")
-    return parts["onnx"], _plain(file_name), None if size is None else _image_size(size)
-
-
-def _image_size(text: bytes) -> int:
-    if text.isdigit() and len(text) < 10 and 1 <= int(text) <= MAX_IMAGE_SIZE:
-        return int(text)
-    raise SchemaError(
-        f"image_size is {text[:80].decode('utf-8', 'replace')!r}. Valid: 1 to {MAX_IMAGE_SIZE:,} pixels."
-    ).about("image_size")
-
-
-def _plain(name: str) -> str:
-    """A file's name without folders, its ending and what is neither letter nor digit."""
-    stem = re.split(r"[/\\]", name)[-1].removesuffix(".onnx")
-    return re.sub(r"[^\w.-]+", "_", stem, flags=re.ASCII).strip("._-")[:80] or "upload"
+    if size is not None and not (size.isdigit() and len(size) < 10 and 1 <= int(size) <= MAX_IMAGE_SIZE):
+        raise SchemaError(
+            f"image_size is {size[:80].decode('utf-8', 'replace')!r}. Valid: 1 to {MAX_IMAGE_SIZE:,} pixels."
+        ).about("image_size")
+    stem = re.split(r"[/\\]", file_name)[-1].removesuffix(".onnx")
+    name = re.sub(r"[^\w.-]+", "_", stem, flags=re.ASCII).strip("._-")[:80] or "upload"
+    return parts["onnx"], name, None if size is None else int(size)
 
 
 def _answer(table: LayerTable) -> File:
