@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -256,6 +256,14 @@ def _read(nvml: Any, handle: Any) -> dict[str, Any]:
         ask(f"nvmlDeviceGet{field_name}") for field_name in ("EccMode", "PersistenceMode", "ComputeMode")
     )
     utilisation, memory = ask("nvmlDeviceGetUtilizationRates"), ask("nvmlDeviceGetMemoryInfo")
+    processes = []  # number of each, and a line about it
+    for process in ask("nvmlDeviceGetComputeRunningProcesses") or ():
+        try:
+            name = Path(str(nvml.nvmlSystemGetProcessName(process.pid))).name
+        except nvml.NVMLError:
+            name = "of another container"
+        used = f" ({process.usedGpuMemory // 2**20} MiB)" if process.usedGpuMemory else ""
+        processes.append((process.pid, f"{process.pid} {name}{used}"))
     return {
         "sm_clock_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
         "memory_clock_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
@@ -270,19 +278,8 @@ def _read(nvml: Any, handle: Any) -> dict[str, Any]:
         "persistence": None if persistence is None else bool(persistence),
         "utilisation_percent": None if utilisation is None else utilisation.gpu,
         "memory_used_mib": None if memory is None else memory.used // 2**20,
-        "processes": tuple(_processes(nvml, ask("nvmlDeviceGetComputeRunningProcesses") or ())),
+        "processes": tuple(processes),
     }
-
-
-def _processes(nvml: Any, processes: Iterable[Any]) -> Iterable[tuple[int, str]]:
-    """Number of each process on the GPU, and a line about it."""
-    for process in processes:
-        try:
-            name = Path(str(nvml.nvmlSystemGetProcessName(process.pid))).name
-        except nvml.NVMLError:
-            name = "of another container"
-        memory = f" ({process.usedGpuMemory // 2**20} MiB)" if process.usedGpuMemory else ""
-        yield process.pid, f"{process.pid} {name}{memory}"
 
 
 def cpu_model() -> str:

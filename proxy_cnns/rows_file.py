@@ -88,6 +88,8 @@ def measurement_row(
         del mode_columns["float32_matmul_precision"]  # which does nothing there
     more = {"pass": "training"} if subject.message_bytes is None else {"message_bytes": subject.message_bytes}
     of_cnn = {"kind": subject.kind, "cnn": subject.name, **more}
+    wall, gpu, host = measured.iteration_times_ms, measured.gpu_times_ms, measured.host_times_ms
+    lower, upper = np.quantile(wall, [0.25, 0.75])
     row = {
         "format_version": FORMAT_VERSION,
         "source": "epochcast",
@@ -98,7 +100,16 @@ def measurement_row(
         **mode_columns,
         **_replica_columns(configuration),
         "loader_workers": 0,
-        **_time_columns(measured),
+        "iteration_time_ms": _rounded(np.median(wall)),
+        "gpu_time_ms": _rounded(np.median(gpu)) if gpu else None,
+        "host_time_ms": _rounded(np.median(host)) if host else None,
+        "peak_memory_mib": _rounded(measured.peak_memory_mib),
+        "compile_s": _rounded(measured.compile_s),
+        "conv_algorithms": measured.conv_algorithms,
+        "n_warmup": measured.n_warmup,
+        "n_repeats": len(wall),
+        "iteration_time_ms_iqr": _rounded(upper - lower),
+        "median_precision": _rounded(measured.precision),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "notes": "; ".join(measured.notes),
     }
@@ -120,23 +131,6 @@ def _replica_columns(configuration: Configuration) -> dict[str, Any]:
     replicas = configuration.replicas
     trains_together = replicas.n_gpus > 1 and configuration.subject.message_bytes is None
     return asdict(replicas) if trains_together else {"n_gpus": replicas.n_gpus}
-
-
-def _time_columns(measured: Measured) -> dict[str, Any]:
-    wall, gpu, host = measured.iteration_times_ms, measured.gpu_times_ms, measured.host_times_ms
-    lower, upper = np.quantile(wall, [0.25, 0.75])
-    return {
-        "iteration_time_ms": _rounded(np.median(wall)),
-        "gpu_time_ms": _rounded(np.median(gpu)) if gpu else None,
-        "host_time_ms": _rounded(np.median(host)) if host else None,
-        "peak_memory_mib": _rounded(measured.peak_memory_mib),
-        "compile_s": _rounded(measured.compile_s),
-        "conv_algorithms": measured.conv_algorithms,
-        "n_warmup": measured.n_warmup,
-        "n_repeats": len(wall),
-        "iteration_time_ms_iqr": _rounded(upper - lower),
-        "median_precision": _rounded(measured.precision),
-    }
 
 
 def _rounded(value: float | np.floating[Any] | None) -> float | None:
