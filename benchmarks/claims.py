@@ -94,11 +94,9 @@ def _times(claim: Claim, **more: Any) -> dict[str, float]:
         ends = [row[end] / 1000 for end in ("iteration_time_ms", "low_ms", "high_ms")]
         seconds = value / 1000 if claim["measured"] == "iteration_ms" else batch_size / value
         return {"measured": seconds, **dict(zip(_ENDS, ends, strict=True)), "n_images": batch_size}
-    n, start_s = float(claim["epochs"] or 1), 0.0
-    if claim["measured"] == "total_s" and not pd.isna(
-        row["start_s"]
-    ):  # a training is its epochs and one start
-        start_s = float(row["start_s"])
+    n = float(claim["epochs"] or 1)
+    has_start = claim["measured"] == "total_s" and not pd.isna(row["start_s"])
+    start_s = float(row["start_s"]) if has_start else 0.0  # a training is its epochs and one start
     ends = [n * row[end] + start_s for end in ("epoch_time_s", "epoch_low_s", "epoch_high_s")]
     return {"measured": value, **dict(zip(_ENDS, ends, strict=True)), "n_images": n * int(claim["samples"])}
 

@@ -59,7 +59,24 @@ class Value(NamedTuple):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--published", type=Path, help="folder of published measurements ($EPOCHCAST_PUBLISHED_DATA)"
+    )
+    parser.add_argument(
+        "--figure", action="append", help="repeatable; a name of figures.csv, or how it begins"
+    )
+    parser.add_argument("--readme", action="store_true", help="those that the README quotes")
+    parser.add_argument("--by", action="append", help="repeatable; such as cnn, gpu or precision")
+    parser.add_argument("--write", action="store_true", help="commit what was judged to figures.csv")
+    parser.add_argument("--card", action="store_true", help="write committed values to the model's card")
+    parser.add_argument("--forecasts", action="store_true", help="errors of forecasts.csv by campaign")
+    parser.add_argument("--kept", action="store_true", help="judge nothing, show what was")
+    parser.add_argument(
+        "--kept-in", type=Path, default=ROOT / "build" / "figures", help="folder (build/figures)"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    options = parser.parse_args(arguments)
     if options.card:
         write_card()
         return 0
@@ -262,27 +279,6 @@ def keep(judged: pd.DataFrame, group: list[Figure], folder: Path, state: str, se
     ]  # fmt: skip
     judged[[name for name in columns if name in judged]].to_csv(_path(group, folder, state), index=False)
     print(f"{', '.join(figure['name'] for figure in group)}: {seconds:.0f} s", file=sys.stderr)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--published", type=Path, help="folder of published measurements ($EPOCHCAST_PUBLISHED_DATA)"
-    )
-    parser.add_argument(
-        "--figure", action="append", help="repeatable; a name of figures.csv, or how it begins"
-    )
-    parser.add_argument("--readme", action="store_true", help="those that the README quotes")
-    parser.add_argument("--by", action="append", help="repeatable; such as cnn, gpu or precision")
-    parser.add_argument("--write", action="store_true", help="commit what was judged to figures.csv")
-    parser.add_argument("--card", action="store_true", help="write committed values to the model's card")
-    parser.add_argument("--forecasts", action="store_true", help="errors of forecasts.csv by campaign")
-    parser.add_argument("--kept", action="store_true", help="judge nothing, show what was")
-    parser.add_argument(
-        "--kept-in", type=Path, default=ROOT / "build" / "figures", help="folder (build/figures)"
-    )
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    return parser
 
 
 if __name__ == "__main__":

@@ -103,11 +103,23 @@ def published_readings(folder: Path) -> list[Reading]:
     (Apache-2.0; You et al., Zeus, NSDI 2023). Its ShuffleNetV2 is a variant for CIFAR, whose layers are not known here.
     SchemaError if a file is missing or lacks a column.
     """
-    return [
-        reading
-        for name, (gpu, precision) in PUBLISHED_GPUS.items()
-        for reading in _published(folder / f"summary_power_{name}.csv", find_gpu(gpu), precision)
-    ]
+    readings = []
+    for name, (gpu, precision) in PUBLISHED_GPUS.items():
+        path, mode = folder / f"summary_power_{name}.csv", Mode("pytorch", precision, "nchw")
+        try:
+            with path.open(newline="", encoding="utf-8") as file:
+                rows = [row for row in csv.DictReader(file) if row["network"] == "resnet50"]
+            full = max(float(row["power_limit"]) for row in rows)
+            for row in rows:
+                if float(row["power_limit"]) == full:
+                    size, power_w = int(row["batch_size"]), float(row["average_power"])
+                    n_iterations = math.ceil(_IMAGENET_IMAGES / size)
+                    time_ms = 1000.0 * float(row["time_per_epoch"]) / n_iterations
+                    about = ("resnet50", 224, find_gpu(gpu), full, mode, 1, size)
+                    readings.append(Reading(*about, time_ms, power_w))
+        except (OSError, KeyError, ValueError) as error:
+            raise SchemaError(f"{path} is no power trace of Zeus: {error!r}.") from error
+    return readings
 
 
 def _power_numbers(readings: Sequence[Reading]) -> dict[str, float]:
@@ -201,19 +213,3 @@ def _readings_of(path: Path) -> Iterator[Reading]:
             iteration_ms=float(row["iteration_time_ms"]),
             power_w=device["power_draw_w"],
         )
-
-
-def _published(path: Path, gpu: Gpu, precision: str) -> Iterator[Reading]:
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if row["network"] == "resnet50"]
-        full = max(float(row["power_limit"]) for row in rows)
-        for row in rows:
-            if float(row["power_limit"]) == full:
-                size, epoch_s = int(row["batch_size"]), float(row["time_per_epoch"])
-                time_ms = 1000.0 * epoch_s / math.ceil(_IMAGENET_IMAGES / size)
-                mode = Mode("pytorch", precision, "nchw")
-                power_w = float(row["average_power"])
-                yield Reading("resnet50", 224, gpu, full, mode, 1, size, time_ms, power_w)
-    except (OSError, KeyError, ValueError) as error:
-        raise SchemaError(f"{path} is no power trace of Zeus: {error!r}.") from error

@@ -194,11 +194,8 @@ def asked_anew(
     port: int, gpus: list[str], form: str, count: int, more: Callable[[], bool], first: int = 1
 ) -> list[tuple[int, float]]:
     """Answers to questions that were not asked before."""
-
-    def make(number: int) -> bytes:
-        return request("/v1/predictions", new_question(gpus, first + number, form=form))
-
-    return asyncio.run(clients(port, count, make, more))
+    question = partial(new_question, gpus, form=form)
+    return asyncio.run(clients(port, count, lambda n: request("/v1/predictions", question(first + n)), more))
 
 
 def day() -> None:
