@@ -296,7 +296,7 @@ def _at_sizes(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool
     sizes, gpus = resolved.question.batch_sizes, [gpu for gpu, _ in resolved.devices]
     local_sizes, rentals = resolved.local_sizes(sizes), rentals_of(resolved, gpus)
     for table in resolved.tables:
-        rows = rented_rows(resolved, table, local_sizes, rentals).with_epochs()
+        rows = rented_rows(resolved, table, local_sizes, rentals, [resolved.team.n_gpus]).with_epochs()
         numbers, shape = rows.numbers, (len(gpus), len(sizes))
         time_s = numbers["epoch_time_s"]
         if resolved.samples is None:
@@ -315,9 +315,9 @@ def _searched(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool
         common = common_batch_size(largest, samples, shares)
         sizes = sorted({*tried, *(size for size in largest if size and size <= (samples or size))})
         local_sizes = resolved.local_sizes(sizes)
-        rows = rented_rows(resolved, table, local_sizes, rentals_of(resolved, gpus)).with_epochs()
+        rows = rented_rows(resolved, table, local_sizes, rentals_of(resolved, gpus), [n]).with_epochs()
         rates = rows.numbers["throughput_samples_per_s"].reshape(len(gpus), -1)
-        if samples:  # a last mini-batch of few images takes as long as the others
+        if samples:  # a last mini-batch of few images leaves the GPU idle
             rates = 1 / rows.numbers["epoch_time_s"].reshape(len(gpus), -1)
         most_held, is_tried = np.array([most or 0 for most in largest]), np.isin(sizes, tried)
         fastest_of = fastest_sizes(rates, is_tried & (np.array(sizes) <= most_held[:, None]))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.answers.grid import ENDS
 from predictor.answers.loading import LOADING_TIMES, STARTS, WAITS
 from predictor.answers.notes import as_answered
 from predictor.answers.offers import ENERGIES, EPOCH_TIMES, energy_basis, epochs, rentals_of, rented_rows
@@ -36,6 +37,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
 from predictor.files import replacing
+from predictor.models.epochs import last_mini_batch
 from predictor.table_files import (
     as_text,
     is_parquet,
@@ -141,7 +143,6 @@ class _Grid:
     model: Model
     mode: Mode
     between: bool  # images are loaded between iterations
-    samples: int  # of the data set; 0 without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,12 @@ class BulkAnswers:
         checked = np.flatnonzero(numbers[0] > 0)
         by_gpu = np.split(checked, np.flatnonzero(np.diff(group.gpus.codes[checked])) + 1)
         places = {group.gpus.words[group.gpus.codes[own[0]]]: own for own in by_gpu if own.size}
-        sizes_of_gpus = {gpu: np.unique(numbers[0, indices]) for gpu, indices in places.items()}
+        numbers[1] = np.where(numbers[1] > 0, numbers[1], self._samples(group.cells))
+        last_sizes = self._last_sizes(group.cells, numbers, checked)
+        sizes_of_gpus = {
+            gpu: np.unique(np.append(numbers[0, indices], last_sizes[:, indices]))
+            for gpu, indices in places.items()
+        }
         grids = self._grids_of(group.cells, sizes_of_gpus)
         for gpu, indices in places.items():
             grid = grids[gpu]
@@ -216,14 +222,31 @@ class BulkAnswers:
                 answers.words["error"][start + indices] = str(grid)
                 continue
             sizes, samples, validation = numbers[:, indices]
-            at = np.searchsorted(grid.sizes, sizes)
+            at, *at_last = np.searchsorted(grid.sizes, [sizes, *last_sizes[:, indices]])
             rows = {name: values[at] for name, values in grid.numbers.items()}
-            samples = np.where(samples > 0, samples, grid.samples)
-            rows |= epochs(rows, samples, validation, grid.model, grid.mode, grid.between)
+            last = [{name: grid.numbers[name][at] for name in (*ENDS, *LOADING_TIMES)} for at in at_last]
+            rows |= epochs(rows, last, samples, validation, grid.model, grid.mode, grid.between)
             answers.numbers[:, start + indices] = [rows[name] for name in NUMBERS]
             answers.fits[start + indices] = rows[FITS]
             for name, text in grid.words.items():
                 answers.words[name][start + indices] = text if isinstance(text, str) else text[at]
+
+    def _samples(self, cells: _Cells) -> int:
+        """Samples of these rows' data set; 0 without one, or where the grid refuses it."""
+        try:
+            data_set = self._option(cells, "data_set")
+            return find_training_set(data_set).samples if data_set else 0
+        except EpochcastError:
+            return 0
+
+    def _last_sizes(self, cells: _Cells, numbers: _Indices, checked: _Indices) -> _Indices:
+        """Batch size of the last iteration of each question's training and validation pass, (2, n_questions)."""
+        last_sizes = np.zeros((2, numbers.shape[1]), dtype=np.int64)
+        if checked.size:
+            n_gpus, parts = (self._option(cells, name) for name in ("n_gpus", "gradient_accumulation"))
+            local = numbers[0, checked] // n_gpus
+            last_sizes[:, checked] = n_gpus * last_mini_batch(numbers[1:, checked], local, n_gpus, parts)
+        return last_sizes
 
     def _numbers(self, group: _Group) -> tuple[_Indices, dict[int, str]]:
         """Batch size (0: refused), samples (0: the data set's, or none) and validation samples of each question.
@@ -338,7 +361,7 @@ class BulkAnswers:
             }
             numbers = {name: rows.numbers[name][rows_of_gpu] for name in _OF_OFFERS}
             sizes, between = np.array(question.batch_sizes), question.workers == 0
-            grids[gpu.name] = _Grid(sizes, numbers, words, model, mode, between, resolved.samples or 0)
+            grids[gpu.name] = _Grid(sizes, numbers, words, model, mode, between)
         return grids
 
     def _question(self, cells: _Cells, gpus: list[Gpu], batch_sizes: list[int]) -> Question:

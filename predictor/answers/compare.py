@@ -47,7 +47,7 @@ from predictor.checks import MAX_BATCH_SIZE, as_list
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.compiled import compile_seconds
 from predictor.models.data_parallel import Team
-from predictor.models.epochs import epoch_times_s
+from predictor.models.epochs import Iteration, epoch_times_s
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -253,7 +253,8 @@ class Comparer:
         tried_parts = [own_share[size] for size in tried]
         local_sizes = sorted({*tried_parts, *shared_sizes})
         index_of_size = {size: index for index, size in enumerate(local_sizes)}
-        singles = Iterations.of(resolved, self.table, [(resolved.training, self.devices)], local_sizes)
+        trainings = [(resolved.training, self.devices)]
+        singles = Iterations.of(resolved, self.table, trainings, local_sizes, shared_by=self._shares)
         teams: list[Team | None] = list(dict.fromkeys([None, *own, *chain.from_iterable(self._teams)]))
         team_at = {team: index for index, team in enumerate(teams)}
         firsts = len(local_sizes) * np.arange(len(gpus), dtype=np.int64)
@@ -299,7 +300,8 @@ class Comparer:
         question, samples = self.resolved.question, self.resolved.samples or 0
         time_ms, images = as_asked.times["iteration_time_ms"], as_asked.batch_size
         mode, model = as_asked.devices.pairs[0][1], self.resolved.known.model
-        time_s = epoch_times_s(time_ms, images, samples, question.validation_samples, model, mode)
+        iterations = [Iteration(own.times["iteration_time_ms"]) for own in as_asked.of_epoch]
+        time_s = epoch_times_s(iterations, images, samples, question.validation_samples, model, mode)
         best = best_of_gpus(time_s.reshape(shape), as_asked.fits.reshape(shape))
         chosen = best.argmax(axis=1)
         if self._compared_sizes is not None:
@@ -351,7 +353,8 @@ class Comparer:
             (training, training.on_each([self.gpus[gpu_index] for gpu_index in gpu_indices]))
             for training, gpu_indices in modes
         ]
-        singles = Iterations.of(self.resolved, self.table, trainings, local_sizes.tolist(), anchored)
+        sizes = local_sizes.tolist()
+        singles = Iterations.of(self.resolved, self.table, trainings, sizes, anchored, self._shares)
         device = np.repeat(np.arange(len(n_rows)), n_rows)
         same = singles.rows(device * len(local_sizes) + np.searchsorted(local_sizes, local))
         return same.with_teams(usual.iterations.teams, usual.iterations.team[rows])

@@ -6,10 +6,10 @@ A device is a GPU in a mode, so that usual, fast, compiled and autotuned iterati
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from itertools import chain
+from itertools import chain, product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +25,7 @@ from predictor.measurements.hosts import HostMeasurement
 from predictor.models.chainer import with_convolutions
 from predictor.models.data_parallel import Gradients, Team, team_reasons, team_times
 from predictor.models.epoch_start import first_calls_of_each_s
+from predictor.models.epochs import last_mini_batch
 from predictor.models.extrapolation import of_warning
 from predictor.models.forecast import Anchor, IterationForecast, Reason
 from predictor.models.layer_times.law import counted_operators
@@ -144,7 +145,16 @@ TIMES = (*ENDS, "gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "host_time_ms")
 _KEPT = 24
 """Grids that are kept, some megabytes each for all GPUs: a comparison needs three."""
 
-_BY_ROW = ("device", "team", "local_batch_size", "one_ms", "memory_gib", "extrapolates", "beside_loader")
+_BY_ROW = (
+    "device",
+    "team",
+    "local_batch_size",
+    "one_ms",
+    "memory_gib",
+    "extrapolates",
+    "beside_loader",
+    "factor",
+)
 
 WORDS = ("host", "method", "trained_on")
 """What a forecast says in words, alike at all batch sizes."""
@@ -243,7 +253,8 @@ class Iterations:
     `device` is the place of each row's device, `team` that of its team in `teams`, where None is one GPU,
     `local_batch_size` the images of one GPU. `times` are the columns `TIMES` in ms, NaN where unknown; `one_ms` is the
     iteration of one GPU of the team, `memory_gib` the peak of one GPU, `extrapolates` its reasons for caution.
-    `beside_loader`: the times follow a training whose host worked beside its loader.
+    `beside_loader`: the times follow a training whose host worked beside its loader. `grid` holds one GPU of each
+    device at all batch sizes that were computed, device by device, and `factor` is what times were multiplied by.
     """
 
     resolved: ResolvedQuestion
@@ -257,6 +268,8 @@ class Iterations:
     memory_gib: Array
     extrapolates: NDArray[np.object_]
     beside_loader: NDArray[np.bool_]
+    factor: Array
+    grid: Iterations | None = None
 
     @classmethod
     def of(
@@ -266,12 +279,22 @@ class Iterations:
         trainings: Sequence[tuple[Training, Sequence[Device]]],
         local_batch_sizes: Sequence[int],
         anchored: bool = True,
+        shared_by: Collection[int] = (),
     ) -> Iterations:
         """One GPU of each device at each batch size: trainings and their GPUs as given, and within them the sizes.
 
         `trainings` are the axis of modes: how GPUs train, and these GPUs in their modes. `anchored`: measurements of
-        the CNN correct it.
+        the CNN correct it. `shared_by`: numbers of GPUs whose `of_epoch` will be asked for.
         """
+        asked_sizes = local_batch_sizes
+        passes = [n for n in (resolved.samples, resolved.question.validation_samples) if n]
+        last_sizes = {
+            size
+            for n_samples, n_gpus in product(passes, shared_by)
+            for size in last_mini_batch(n_samples, np.array(asked_sizes), n_gpus, table.parts).tolist()
+        }
+        if not last_sizes <= set(asked_sizes):
+            local_batch_sizes = sorted(last_sizes.union(asked_sizes))
         by_anchors: dict[tuple[Anchor, ...], list[Training]] = {}
         of_training = dict(trainings)
         for training in of_training:
@@ -311,6 +334,7 @@ class Iterations:
             memory_gib=np.concatenate([memories_gib[mode] for _, mode in devices]),
             extrapolates=np.fromiter(chain.from_iterable(extrapolates), object, len(sizes) * len(devices)),
             beside_loader=np.repeat(np.array(beside, dtype=bool), len(sizes)),
+            factor=np.ones(len(sizes) * len(devices)),
         )
         time_ms = times["iteration_time_ms"]
         bad = np.flatnonzero(~(np.isfinite(time_ms) & (time_ms > 0)))
@@ -321,7 +345,11 @@ class Iterations:
                 f"{iterations.batch_size[bad[0]]}, which is not a time. Try a batch size nearer to 64, or another "
                 "method."
             )
-        return iterations
+        iterations = replace(iterations, grid=iterations)
+        if local_batch_sizes is asked_sizes:
+            return iterations
+        asked = np.searchsorted(sizes, asked_sizes)
+        return iterations.rows((len(sizes) * np.arange(len(devices))[:, None] + asked).ravel())
 
     @property
     def table(self) -> LayerTable:
@@ -348,6 +376,26 @@ class Iterations:
     def batch_size(self) -> Places:
         """Images of all GPUs of each row."""
         return self.local_batch_size * self.n_gpus
+
+    @cached_property
+    def of_epoch(self) -> tuple[Iterations, Iterations, Iterations]:
+        """These rows, and the same at the size of the last mini-batch of the training and of the validation pass."""
+        resolved, parts = self.resolved, self.table.parts
+        passes = (resolved.samples or 0, resolved.question.validation_samples)
+        last, validated = (
+            self._at(last_mini_batch(n_samples, self.local_batch_size, self.n_gpus, parts))
+            for n_samples in passes
+        )
+        return self, last, validated
+
+    def _at(self, local_batch_size: Places) -> Iterations:
+        """The same rows at other batch sizes of the grid."""
+        if self.grid is None or (local_batch_size == self.local_batch_size).all():
+            return self
+        sizes = self.grid.local_batch_size[: len(self.grid.device) // len(self.devices.pairs)]
+        rows = self.grid.rows(len(sizes) * self.device + np.searchsorted(sizes, local_batch_size))
+        shared = rows.with_teams(self.teams, self.team).scaled(self.factor)
+        return replace(shared, beside_loader=self.beside_loader)
 
     @cached_property
     def fits(self) -> NDArray[np.bool_]:
@@ -380,7 +428,7 @@ class Iterations:
     def scaled(self, factor: Array) -> Iterations:
         """All times x a factor of each row."""
         times = {name: ms * factor for name, ms in self.times.items()}
-        return replace(self, times=times, one_ms=self.one_ms * factor)
+        return replace(self, times=times, one_ms=self.one_ms * factor, factor=self.factor * factor)
 
     def reasons(self) -> list[Reasons]:
         """Reasons for caution of each row; batch sizes share their tuples.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from predictor.catalogue.offers import Offer, cheapest_offers, hourly_usd
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.data_parallel import Team
-from predictor.models.epochs import epoch_times_s
+from predictor.models.epochs import Iteration, epoch_times_s
 from predictor.models.power import power_limit_w, power_w
 from predictor.models.ratios import ratios_of
 
@@ -115,12 +115,13 @@ class Offers:
 class OfferRows:
     """Iterations, each on an offer, whose place in `offers` is `offer`: arrays of shape (n_rows,).
 
-    `numbers` holds all that follows from both.
+    `working` GPUs of each row's machine work; `numbers` holds all that follows from all.
     """
 
     iterations: Iterations
     offers: Offers
     offer: Places
+    working: Places
     numbers: dict[str, NDArray[Any]]
 
     @classmethod
@@ -132,15 +133,13 @@ class OfferRows:
         sizes, n_gpus, power = iterations.local_batch_size, iterations.n_gpus, iterations.devices.power
         working = trainings * n_gpus // iterations.resolved.question.nodes
         feed = None if offers.feed is None else offers.feed.at(offer)
-        beside, waited_ms, parts = iterations.beside_loader, iterations.waited_ms, iterations.table.parts
-        loaded = with_loading(feed, sizes, working, times, beside, waited_ms, parts)
         training_ms, limit_w = times["iteration_time_ms"], power.limit_w[device]
         numbers = {
             **times,
             "training_time_ms": training_ms,
             "added_ms": training_ms - iterations.one_ms,
             "scaling_efficiency": iterations.one_ms / training_ms,
-            **loaded,
+            **_loaded(iterations, feed, working),
             **starts(feed, devices, device, sizes),
             "batch_size": iterations.batch_size,
             "local_batch_size": sizes,
@@ -154,15 +153,19 @@ class OfferRows:
         time_ms = numbers["iteration_time_ms"]
         numbers["power_w"] = power_w(limit_w, time_ms, times["gpu_time_ms"], power.product_ms[device] * sizes)
         numbers["throughput_samples_per_s"] = 1000.0 * numbers["batch_size"] / time_ms
-        return cls(iterations, offers, offer, numbers)
+        return cls(iterations, offers, offer, working, numbers)
 
     def with_epochs(self) -> OfferRows:
         """With the epoch of the question's samples, its cost, energy and CO2; NaN without samples."""
-        resolved, numbers = self.iterations.resolved, self.numbers
+        resolved, numbers, offers = self.iterations.resolved, self.numbers, self.offers
         mode = self.iterations.devices.pairs[0][1]
         samples, validated = resolved.samples or 0, resolved.question.validation_samples
-        more = epochs(numbers, samples, validated, resolved.known.model, mode, resolved.question.workers == 0)
-        grams = self.offers.g_co2e_per_kwh[self.offer]
+        feed = None if offers.feed is None else offers.feed.at(self.offer)
+        full, *last = self.iterations.of_epoch
+        of_epoch = [numbers if own is full else _loaded(own, feed, self.working) for own in last]
+        between = resolved.question.workers == 0
+        more = epochs(numbers, of_epoch, samples, validated, resolved.known.model, mode, between)
+        grams = offers.g_co2e_per_kwh[self.offer]
         more |= {name: more[wh] * grams / 1000.0 for name, wh in zip(CO2, ENERGIES, strict=True)}
         return replace(self, numbers=numbers | more)
 
@@ -171,15 +174,33 @@ class OfferRows:
         chosen = np.asarray(places, dtype=np.int64)
         numbers = {name: values[chosen] for name, values in self.numbers.items()}
         return replace(
-            self, iterations=self.iterations.rows(chosen), offer=self.offer[chosen], numbers=numbers
+            self,
+            iterations=self.iterations.rows(chosen),
+            offer=self.offer[chosen],
+            working=self.working[chosen],
+            numbers=numbers,
         )
 
 
+def _loaded(iterations: Iterations, feed: Feed | None, working: Places) -> dict[str, NDArray[Any]]:
+    """What loading makes of iterations, of whose machines `working` GPUs work; as of `with_loading`."""
+    sizes, beside, waited_ms = iterations.local_batch_size, iterations.beside_loader, iterations.waited_ms
+    return with_loading(feed, sizes, working, iterations.times, beside, waited_ms, iterations.table.parts)
+
+
 def rented_rows(
-    resolved: ResolvedQuestion, table: LayerTable, local_batch_sizes: Sequence[int], rentals: Sequence[Rental]
+    resolved: ResolvedQuestion,
+    table: LayerTable,
+    local_batch_sizes: Sequence[int],
+    rentals: Sequence[Rental],
+    shared_by: Collection[int] = (),
 ) -> OfferRows:
-    """A row for each GPU of a question, as rented, and each of these batch sizes of one GPU, without their epochs."""
-    iterations = Iterations.of(resolved, table, [(resolved.training, resolved.devices)], local_batch_sizes)
+    """A row for each GPU of a question, as rented, and each of these batch sizes of one GPU, without their epochs.
+
+    `shared_by`: as of `Iterations.of`.
+    """
+    trainings = [(resolved.training, resolved.devices)]
+    iterations = Iterations.of(resolved, table, trainings, local_batch_sizes, shared_by=shared_by)
     if resolved.question.n_gpus > 1:
         iterations = iterations.with_teams([rental.team for rental in rentals], iterations.device)
     offers = [rental.offer for rental in rentals]
@@ -189,6 +210,7 @@ def rented_rows(
 
 def epochs(
     numbers: dict[str, NDArray[Any]],
+    last: Sequence[Mapping[str, NDArray[Any]]],
     samples: int | Places,
     validation_samples: int | Places,
     model: Epochs,
@@ -197,8 +219,9 @@ def epochs(
 ) -> dict[str, Array]:
     """`EPOCH_TIMES`, `cost_usd` and `ENERGIES` of an epoch; NaN without samples, and where price or power are unknown.
 
-    `numbers` are those of `OfferRows`, of shape (n_rows,), as `samples` (0: none) and `validation_samples` may be.
-    `between`: images are loaded between iterations. The energy is that of all GPUs, without the host.
+    `numbers` are those of `OfferRows`, of shape (n_rows,), as `samples` (0: none) and `validation_samples` may be;
+    `last` has times and loading of the last iterations of the training and of the validation pass. `between`: images
+    are loaded between iterations. The energy is that of all GPUs, without the host.
 
     The interval of the energy joins those of time and power in quadrature; no GPU exceeds its limit for the longest
     epoch. While a pass waits for its first images, the GPUs idle.
@@ -206,9 +229,9 @@ def epochs(
     is_known, sizes = np.where(np.asarray(samples) > 0, 1.0, math.nan), numbers["batch_size"]
 
     def seconds(end: str, loading: str, wait: str) -> Array:
-        time_ms, loading_ms = numbers[end], numbers[loading]
+        iterations = [Iteration(own[end], own[loading]) for own in (numbers, *last)]
         return is_known * epoch_times_s(
-            time_ms, sizes, samples, validation_samples, model, mode, loading_ms, between, numbers[wait]
+            iterations, sizes, samples, validation_samples, model, mode, between, numbers[wait]
         )
 
     time_s, low_s, high_s = map(seconds, ENDS, LOADING_TIMES, WAITS)

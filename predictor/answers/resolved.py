@@ -384,7 +384,9 @@ class ResolvedQuestion:
         OutOfRangeError if one is shorter than its GPU can compute.
         """
         anchors = self.known.anchors if training == self.training else ()
-        anchors = tuple(anchor for anchor in anchors if anchor.workers is None)
+        anchors = tuple(
+            self._of_full(anchor, table, training) for anchor in anchors if anchor.workers is None
+        )
         all_anchors = anchors + (self.known.own.anchors(table, training.on) if self.known.own else ())
         for anchor in all_anchors:
             gpu = device_of(anchor.gpu)
@@ -392,6 +394,19 @@ class ResolvedQuestion:
             about = f"the anchor's time on {gpu.name}"
             check_not_too_short(anchor.iteration_time_ms, about, table, gpu, precision, anchor.batch_size)
         return all_anchors
+
+    def _of_full(self, anchor: Anchor, table: LayerTable, training: Training) -> Anchor:
+        """An epoch's mean iteration as a full one: its last one takes the share of a full one that the model gives."""
+        size = anchor.batch_size
+        if anchor.samples is None or not anchor.samples % size:
+            return anchor
+        device, n = training.on_each([device_of(anchor.gpu)])[0], math.ceil(anchor.samples / size)
+        if anchor.precision is not None:
+            device = device[0], training.in_precision(anchor.precision)
+        sizes = [anchor.samples % size, size]
+        [forecast] = self.known.model.forecasts(table, [device], sizes, host=self.host)
+        last, full = forecast.iteration_time_ms.tolist()
+        return replace(anchor, iteration_time_ms=anchor.iteration_time_ms * n / (n - 1 + last / full))
 
 
 def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") -> list[Gpu]:
@@ -468,7 +483,7 @@ def anchor_from(cells: dict[str, Any], model: Model, mode_on: Callable[[Gpu], Mo
             f"{shown['iteration_time_ms']}, {shown['epoch_time_s']} with {shown['samples']}, or "
             f"{shown['images_per_s']}."
         )
-    [kind] = times
+    [kind], samples = times, None
     time_ms = value = positive_number(_shown_in_anchor(kind), cells[kind], high=ANCHOR_FIELDS[kind].high)
     if "samples" in cells and kind != "epoch_time_s":
         raise SchemaError(
@@ -482,7 +497,8 @@ def anchor_from(cells: dict[str, Any], model: Model, mode_on: Callable[[Gpu], Mo
             raise SchemaError(
                 f"the anchor's {shown[kind]} needs {shown['samples']}, the training samples of that epoch. Give both."
             )
-        iterations = math.ceil(whole_number(_shown_in_anchor("samples"), cells["samples"]) / batch_size)
+        samples = whole_number(_shown_in_anchor("samples"), cells["samples"])
+        iterations = math.ceil(samples / batch_size)
         time_ms = 1000.0 * value / iterations
         # an epoch's overhead is a few percent: t <- t * measured / predicted(t) converges soon
         for _ in range(50):
@@ -495,7 +511,7 @@ def anchor_from(cells: dict[str, Any], model: Model, mode_on: Callable[[Gpu], Mo
         image_size = whole_number(_shown_in_anchor("image_size"), image_size)
     if workers is not None:
         workers = whole_number(_shown_in_anchor("workers"), workers, low=0, high=MAX_WORKERS)
-    return Anchor(gpu.name, batch_size, time_ms, image_size, mode.precision, workers=workers)
+    return Anchor(gpu.name, batch_size, time_ms, image_size, mode.precision, workers=workers, samples=samples)
 
 
 def _shown_in_anchor(name: str) -> str:

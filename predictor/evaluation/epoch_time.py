@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 
 from predictor.catalogue.modes import Mode
 from predictor.errors import NotFittedError
-from predictor.models.epochs import Epochs, epoch_times_s
+from predictor.models.epochs import Epochs, Iteration, epoch_times_s, last_mini_batch
 from predictor.models.fit import between_iterations
 
 
@@ -20,7 +20,7 @@ class EpochTime(RegressorMixin, BaseEstimator):
 
     `iteration`: predicts the iteration's time; without one the measured column `iteration_time_ms` is read. `overhead`:
     whether to count the validation pass and what lies between iterations; otherwise the plain product is given.
-    `epochs_`: the ratios that turn iterations into epochs.
+    `epochs_`: the ratios that turn iterations into epochs. A measured iteration stands for a smaller last one, too.
     """
 
     def __init__(self, iteration: Any = None, overhead: bool = True) -> None:
@@ -47,20 +47,27 @@ class EpochTime(RegressorMixin, BaseEstimator):
         """Seconds of one epoch, shape (n_rows,); NotFittedError before `fit`."""
         if not hasattr(self, "epochs_"):
             raise NotFittedError("EpochTime has not been fitted yet. Call fit(X, y) first.")
-        if self.iteration_ is None:
-            time_ms = X["iteration_time_ms"].to_numpy(dtype=float)
-        else:
-            time_ms = self.iteration_.predict(X.drop(columns="iteration_time_ms"))
         samples, sizes = (X[name].to_numpy(dtype=np.int64) for name in ("samples_per_epoch", "batch_size"))
         validation = np.zeros(len(X), dtype=np.int64)
         if self.overhead and "validation_samples" in X:
             validation = X["validation_samples"].fillna(0).to_numpy(dtype=np.int64)
+        times_ms = [X["iteration_time_ms"].to_numpy(dtype=float)] * 3
+        if self.iteration_ is not None:
+            cases = X.drop(columns="iteration_time_ms")
+            last = (last_mini_batch(n_samples, sizes) for n_samples in (samples, validation))
+            of_sizes = (cases.assign(batch_size=batch_size) for batch_size in (sizes, *last))
+            times_ms = [self.iteration_.predict(rows) for rows in of_sizes]
         seconds, usual = np.empty(len(X)), Mode().framework
         frameworks = X["framework"].fillna(usual) if "framework" in X else pd.Series(usual, X.index)
         for name in frameworks.unique():
             rows = (frameworks == name).to_numpy()
             seconds[rows] = epoch_times_s(
-                time_ms[rows], sizes[rows], samples[rows], validation[rows], self.epochs_, Mode(name)
+                [Iteration(time_ms[rows]) for time_ms in times_ms],
+                sizes[rows],
+                samples[rows],
+                validation[rows],
+                self.epochs_,
+                Mode(name),
             )
         return seconds
 

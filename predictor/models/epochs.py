@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,21 @@ def iterations_per_epoch(samples: ArrayLike, batch_size: ArrayLike) -> Array:
     return iterations
 
 
+def last_mini_batch(
+    samples: ArrayLike, local_batch_size: NDArray[np.int64], n_gpus: ArrayLike = 1, parts: int = 1
+) -> NDArray[np.int64]:
+    """Images of one GPU in the last mini-batch of a pass: what is left, or all where nothing is.
+
+    GPUs share the samples evenly, the last of them repeated, as PyTorch's DistributedSampler does; a mini-batch that
+    runs in parts is rounded up to as many images in each.
+
+    >>> last_mini_batch([257, 256, 2570], np.array([256, 256, 64]), [1, 1, 4]).tolist()
+    [1, 256, 3]
+    """
+    left = -(-np.asarray(samples, dtype=np.int64) // np.asarray(n_gpus)) % local_batch_size
+    return np.where(left == 0, local_batch_size, -(-left // parts) * parts)
+
+
 @dataclass(eq=False)
 class Epochs:
     """Epoch times from iteration times; `epoch_ms_per_iteration`: ms between two iterations, by framework."""
@@ -38,30 +54,46 @@ class Epochs:
         return np.asarray(iterations, dtype=float) * each_ms / _MS_PER_S
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Iteration:
+    """Time of an iteration, loading included where `loading_ms` is not NaN; arrays of shape (n_rows,)."""
+
+    time_ms: Array
+    loading_ms: Array | float = np.nan
+
+    def forward_ms(self, between: bool) -> Array:
+        """The same mini-batch in a validation pass, where an image takes as long to load as in training."""
+        loaded = np.nan_to_num(self.loading_ms)
+        forward = FORWARD_SHARE * (self.time_ms - between * loaded)
+        return forward + loaded if between else np.maximum(forward, loaded)
+
+
 def epoch_times_s(
-    iteration_time_ms: Array,
+    iterations: Sequence[Iteration],
     batch_sizes: NDArray[np.int64],
     samples: int | NDArray[np.int64],
     validation_samples: int | NDArray[np.int64],
     model: Epochs,
     mode: Mode,
-    loading_ms: Array | float = np.nan,
     between: bool = False,
     first_wait_s: Array | float = 0.0,
 ) -> Array:
     """Seconds per epoch: training iterations, the model's overhead per epoch, and a validation pass.
 
-    `iteration_time_ms` holds loading where `loading_ms` is not NaN; `between` says that the two add up. Training and
-    validation begin with `first_wait_s`: workers start again, and the first mini-batch is waited for.
+    `iterations`: a full one, the last one of the training pass and the last one of the validation pass, whose
+    mini-batches have the size of `last_mini_batch`; that of a pass without samples is a full one. `between` says that
+    loading adds to the rest of an iteration. Training and validation begin with `first_wait_s`: workers start again,
+    and the first mini-batch is waited for.
 
-    model.epoch_time_s(ceil(samples / batch), t) + ceil(validation_samples / batch) t / 3 + w per pass; the second term
-    is an approximation, see `FORWARD_SHARE`. A validation image takes as long to load as a training image.
+    model.epoch_time_s(n, t + (t_last - t) / n) + ((n_v - 1) t + t_v,last) / 3 + w per pass, with n = ceil(samples /
+    batch) and n_v = ceil(validation_samples / batch); the second term is an approximation, see `FORWARD_SHARE`.
     """
-    training = model.epoch_time_s(iterations_per_epoch(samples, batch_sizes), iteration_time_ms, mode)
-    loaded = np.nan_to_num(loading_ms)
-    forward = FORWARD_SHARE * (iteration_time_ms - between * loaded)
-    forward = forward + loaded if between else np.maximum(forward, loaded)
-    validation = iterations_per_epoch(validation_samples, batch_sizes) * forward / _MS_PER_S
+    full, last, last_validated = iterations
+    n = iterations_per_epoch(samples, batch_sizes)
+    mean_ms = full.time_ms + (last.time_ms - full.time_ms) / np.maximum(1, n)
+    training = model.epoch_time_s(n, mean_ms, mode)
+    forward_ms = (iterations_per_epoch(validation_samples, batch_sizes) - 1) * full.forward_ms(between)
+    validation = (forward_ms + last_validated.forward_ms(between)) / _MS_PER_S
     passes = 1 + (np.asarray(validation_samples) > 0)
     return np.asarray(training + validation + passes * first_wait_s, dtype=np.float64)
 

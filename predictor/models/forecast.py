@@ -56,7 +56,8 @@ class Anchor:
     `image_size` and `precision` default to those of the prediction. `of_table` says that it was read from a measurement
     table, whose times have their unit; one that was typed may have another. `beside_loader`: its host worked beside a
     loader, as in a usual training. `workers`: loader processes whose waits the time includes; None where it includes
-    none.
+    none. `samples`: of the epoch whose mean iteration it is, the last one with what was left of them; None of one
+    iteration.
     """
 
     gpu: str
@@ -67,6 +68,7 @@ class Anchor:
     of_table: bool = False
     beside_loader: bool = True
     workers: int | None = None
+    samples: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

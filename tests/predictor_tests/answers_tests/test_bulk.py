@@ -31,7 +31,7 @@ OF_EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s", "cost_usd")
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_row_loads_images_of_training_and_validation_as_the_single_question(answer, fake_model, workers):
-    loading = {"loader": "5.0/worker", "workers": workers, "validation_samples": 64}
+    loading = {"loader": "5.0/worker", "workers": workers, "validation_samples": 70}
     (row,) = answer("a,resnet18,64,T4,32,fp32,1000", **loading)
     (single,) = predict("resnet18", "T4", 32, image_size=64, samples=1000, model=fake_model, **loading)
     for name in (*NUMBERS, *OF_EPOCH):

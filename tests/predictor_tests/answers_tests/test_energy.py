@@ -55,10 +55,11 @@ def test_a_gpu_that_waits_for_its_images_draws_less_power_for_longer():
 
 
 def test_a_training_takes_the_energy_of_all_its_epochs_and_trials():
-    question = Question("resnet50", "H200", 128, data_set="imagenet")
+    whole = {"data_set": "imagenet", "samples": 1_280_000}  # mini-batches without rest, which loading changes
+    question = Question("resnet50", "H200", 128, **whole)
     once = compare(question).rows[0]
     often = compare(question, Plan(epochs=10, trials=3, setup_minutes=5)).rows[0]
-    alone = row_of()
+    alone = row_of(**whole)
     waiting_s = once.epoch_time_s - alone.epoch_time_s  # of each pass, for its first images
     assert 0 < waiting_s < 3
     idle_wh = POWER["idle"] * 700 * waiting_s / 3600
@@ -68,10 +69,10 @@ def test_a_training_takes_the_energy_of_all_its_epochs_and_trials():
 
 
 def test_an_offer_that_waits_for_images_has_the_energy_of_a_prediction_that_waits_as_long():
-    question = Question("resnet18", "H100 SXM", 1024, data_set="imagenet", precision="amp_bf16", n_gpus=8)
+    whole = {"data_set": "imagenet", "samples": 1_280_000, "precision": "amp_bf16", "n_gpus": 8}
+    question = Question("resnet18", "H100 SXM", 1024, **whole)
     offered = next(row for row in compare(question).rows if row.bottleneck == "loading")
-    fed = {"precision": "amp_bf16", "n_gpus": 8, "loader": "1e9/worker"}
-    alone = row_of("H100 SXM", 1024, cnn="resnet18", **fed)
+    alone = row_of("H100 SXM", 1024, cnn="resnet18", loader="1e9/worker", **whole)
     assert offered.power_w < alone.power_w
     idle_wh = 8 * POWER["idle"] * 700 * (offered.epoch_time_s - alone.epoch_time_s) / 3600
     assert offered.watt_hours - alone.watt_hours == pytest.approx(idle_wh, rel=1e-6)

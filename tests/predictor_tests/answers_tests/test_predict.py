@@ -8,6 +8,7 @@ import pytest
 
 import epochcast
 from predictor.answers.answer import answer, predict
+from predictor.answers.compare import compare
 from predictor.answers.notes import REMEDIES, Reason
 from predictor.answers.question import Question
 from predictor.catalogue.devices import find_gpu
@@ -42,7 +43,7 @@ NO_COST = {"offer": "no offer", "cost_usd": None, "priced_on": None}
 @pytest.mark.parametrize(
     ("question", "columns"),
     [
-        ({"samples": 1000}, {"iterations_per_epoch": 16}),  # rounded up
+        ({"samples": 1024}, {"iterations_per_epoch": 16}),  # rounded up
         ({"gpus": "A100-SXM4-40GB"}, {"offer": "cloud eight-a100", "offer_gpu_count": 8, "gpus_used": 1}),
         ({"gpus": "H200", "samples": 1000}, NO_COST),
         ({"gpus": "K80", "samples": 1000}, NO_COST),  # its offers are old, or half a GPU
@@ -68,15 +69,15 @@ def epoch_s(iteration_ms):
 @pytest.mark.parametrize(
     ("question", "column", "formula"),
     [
-        ({"samples": 1000}, "epoch_time_s", lambda row: epoch_s(row.iteration_time_ms)),
-        ({"samples": 1000}, "epoch_low_s", lambda row: epoch_s(row.low_ms)),
-        ({"samples": 1000}, "epoch_high_s", lambda row: epoch_s(row.high_ms)),
+        ({"samples": 1024}, "epoch_time_s", lambda row: epoch_s(row.iteration_time_ms)),
+        ({"samples": 1024}, "epoch_low_s", lambda row: epoch_s(row.low_ms)),
+        ({"samples": 1024}, "epoch_high_s", lambda row: epoch_s(row.high_ms)),
         # a third of an iteration for each mini-batch of validation
-        ({"samples": 1000, "validation_samples": 100}, "epoch_time_s",
+        ({"samples": 1024, "validation_samples": 128}, "epoch_time_s",
          lambda row: epoch_s(row.iteration_time_ms) + 2 * row.iteration_time_ms / 3000),
         # the whole cheapest instance is paid
-        ({"samples": 1000, "gpus": "A100-SXM4-40GB"}, "cost_usd", lambda row: 24.0 * row.epoch_time_s / 3600),
-        ({"samples": 1000, "spot": True}, "cost_usd", lambda row: 0.1 * row.epoch_time_s / 3600),
+        ({"samples": 1024, "gpus": "A100-SXM4-40GB"}, "cost_usd", lambda row: 24.0 * row.epoch_time_s / 3600),
+        ({"samples": 1024, "spot": True}, "cost_usd", lambda row: 0.1 * row.epoch_time_s / 3600),
         ({}, "throughput_samples_per_s", lambda row: 64_000 / row.iteration_time_ms),
     ],
 )  # fmt: skip
@@ -111,7 +112,7 @@ def test_an_anchor_beyond_the_interval_is_adopted_and_the_answer_says_by_how_muc
 
 
 def test_an_anchor_may_be_told_in_three_ways(ask):
-    of_epoch = {"epoch_time_s": epoch_s(200.0), "samples": 1000}
+    of_epoch = {"epoch_time_s": epoch_s(200.0), "samples": 1024}
     for speed in ({"iteration_time_ms": 200.0}, {"images_per_s": 320.0}, of_epoch):
         (plain,), (row,) = ask(), ask(anchors=[{"gpu": "T4", "batch_size": 64, **speed}])
         assert row.iteration_time_ms == pytest.approx(2 * plain.iteration_time_ms)
@@ -137,3 +138,30 @@ def test_a_model_that_answers_nonsense_is_an_error(ask, fake_model, monkeypatch)
     monkeypatch.setattr(fake_model, "forecast", broken)
     with pytest.raises(OutOfRangeError, match="the model gives nan ms for resnet18 on Tesla T4"):
         ask()
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch_size", "more", "n_full", "images"),
+    [
+        (257, 256, {}, 1, 1),
+        (100, 256, {}, 0, 100),
+        (50_000, 4096, {"precision": "fp32"}, 12, 848),
+        (50_000, 4096, {"n_gpus": 4, "link": "nvlink3"}, 12, 848),
+        (258, 256, {"gradient_accumulation": 4}, 1, 4),  # four parts of one image
+    ],
+)
+def test_the_last_iteration_of_an_epoch_is_that_of_the_images_left(samples, batch_size, more, n_full, images):
+    more = more | {"anchors": [{"gpu": "A100-SXM4-40GB", "batch_size": 64, "iteration_time_ms": 200.0}]}
+    (row,), (last,) = (
+        predict("resnet50", "A100-SXM4-40GB", size, samples=samples, **more) for size in (batch_size, images)
+    )
+    assert row.epoch_time_s == pytest.approx((n_full * row.iteration_time_ms + last.iteration_time_ms) / 1e3)
+    [compared] = compare(Question("resnet50", "A100-SXM4-40GB", batch_size, samples=samples, **more)).rows[:1]
+    assert compared.epoch_time_s == pytest.approx(row.epoch_time_s)
+
+
+@pytest.mark.parametrize("samples", [257, 50_000])
+def test_an_epoch_as_an_anchor_gives_its_own_time_again(samples):
+    run = {"gpu": "T4", "batch_size": 256, "epoch_time_s": samples / 200, "samples": samples}
+    (row,) = predict("resnet50", "T4", 256, samples=samples, anchors=[run])
+    assert row.epoch_time_s == pytest.approx(samples / 200, rel=0.02)

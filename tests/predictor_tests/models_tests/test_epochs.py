@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.catalogue.modes import Mode
-from predictor.models.epochs import Epochs, epoch_times_s, fit_epoch_overhead, iterations_per_epoch
+from predictor.models.epochs import (
+    Epochs,
+    Iteration,
+    epoch_times_s,
+    fit_epoch_overhead,
+    iterations_per_epoch,
+    last_mini_batch,
+)
 from predictor.models.fit import between_iterations
 
 
@@ -22,10 +29,33 @@ def test_the_last_smaller_batch_is_an_iteration_too_and_what_lies_between_is_of_
 
 def test_a_validation_pass_takes_a_third_of_as_many_iterations():
     plain, validated = (
-        epoch_times_s(np.array([9.0]), np.array([100]), 1000, more, Epochs({}), Mode()) for more in (0, 400)
+        epoch_times_s([Iteration(np.array([9.0]))] * 3, np.array([100]), 1000, more, Epochs({}), Mode())
+        for more in (0, 400)
     )
     assert plain.tolist() == pytest.approx([0.09])
     assert (validated - plain).tolist() == pytest.approx([4 * 0.003])
+
+
+@pytest.mark.parametrize(
+    ("samples", "local_batch_size", "n_gpus", "parts", "images"),
+    [
+        (257, 256, 1, 1, 1),
+        (256, 256, 1, 1, 256),
+        (0, 256, 1, 1, 256),  # no pass: its last iteration is a full one, and there are -1 before it
+        (100, 256, 1, 1, 100),
+        (2570, 64, 4, 1, 3),  # 643 images of each GPU
+        (2559, 64, 4, 1, 64),  # one image is repeated
+        (257, 256, 1, 4, 4),  # four parts of one image
+    ],
+)
+def test_the_last_mini_batch_has_what_is_left(samples, local_batch_size, n_gpus, parts, images):
+    assert last_mini_batch(samples, np.array([local_batch_size]), n_gpus, parts).tolist() == [images]
+
+
+def test_the_last_iteration_of_each_pass_takes_its_own_time():
+    full, last, validated = (Iteration(np.array([ms])) for ms in (9.0, 2.0, 6.0))
+    epoch_s = epoch_times_s([full, last, validated], np.array([100]), 1001, 450, Epochs({}), Mode())
+    assert epoch_s.tolist() == pytest.approx([(10 * 9 + 2 + (4 * 9 + 6) / 3) / 1e3])
 
 
 @given(st.floats(0.0, 0.5), st.floats(0.0, 2.0), st.floats(0.0, 0.2))
