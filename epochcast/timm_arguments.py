@@ -23,7 +23,7 @@ _LEFT, _SWITCHES, _CHANGING, _TORCHVISIONS = (
     for kind in ("left", "switches", "changing", "torchvision")
 )
 """Arguments with a value and switches that are not read; those that change an iteration, and that no option tells;
-only in torchvision's `references/classification/train.py`."""
+those that only torchvision's `references/classification/train.py` has."""
 _LAUNCHER = "distributed_train.sh"
 """timm's documented launcher: its first argument is the number of GPUs."""
 _OPTIMIZERS = {"sgd": "momentum", "momentum": "momentum", "nesterov": "momentum", "rmsproptf": "rmsprop"}

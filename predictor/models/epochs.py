@@ -32,7 +32,7 @@ def last_mini_batch(
     """Images of one GPU in the last mini-batch of a pass: what is left, or all where nothing is.
 
     GPUs share the samples evenly, the last of them repeated, as PyTorch's DistributedSampler does; a mini-batch that
-    runs in parts is rounded up to as many images in each.
+    runs in parts is rounded up to a multiple of them.
 
     >>> last_mini_batch([257, 256, 2570], np.array([256, 256, 64]), [1, 1, 4]).tolist()
     [1, 256, 3]
