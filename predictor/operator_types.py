@@ -318,7 +318,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         operator_class="permute", kernel_class="pad", work=_COPY, element_passes=(2.0, 2.0),
         torch=_names(
             "constant_pad_nd reflection_pad2d replication_pad2d repeat index index_put index_select gather scatter "
-            "flip grid_sampler_2d grid_sampler_3d im2col col2im"
+            "flip grid_sampler_2d grid_sampler_3d im2col col2im roi_align"
         ),
         chainer=("Pad",), is_measured=True,
     ),
@@ -350,25 +350,30 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
     ),
     # Bilinear, or linear along a line: four products and three sums for each number.
     "upsample": replace(
-        _RESIZED, loops=_bilinear,
-        torch=_names(
-            "upsample_nearest2d upsample_bilinear2d upsample_bicubic2d upsample_linear1d upsample_nearest1d "
-            "upsample_nearest3d upsample_trilinear3d _upsample_nearest_exact2d _upsample_bilinear2d_aa "
-            "_upsample_bicubic2d_aa roi_align"
-        ),
-        onnx=("Resize", "Upsample"), chainer=("ResizeImages", "Unpooling2D", "UnpoolingND"),
+        _RESIZED, loops=_bilinear, torch=("upsample_bilinear2d", "upsample_linear1d"), chainer=("ResizeImages",),
     ),
-    "upsample_nearest": replace(_RESIZED, work=_COPY, loops=_nearest),
+    "upsample_nearest": replace(
+        _RESIZED, work=_COPY, loops=_nearest,
+        torch=_names(
+            "upsample_nearest2d upsample_nearest1d upsample_nearest3d _upsample_nearest_exact2d "
+            "_upsample_nearest_exact1d _upsample_nearest_exact3d"
+        ),
+        onnx=("Resize", "Upsample"), chainer=("Unpooling2D", "UnpoolingND"),
+    ),
     # Sixteen products and fifteen sums for each number.
     "upsample_bicubic": replace(
-        _RESIZED, work=Work((31, 31, 0), _READ_WRITE, _READ_WRITE_BACK), loops=_over_positions(2.8, 6.0)
+        _RESIZED, work=Work((31, 31, 0), _READ_WRITE, _READ_WRITE_BACK), loops=_over_positions(2.8, 6.0),
+        torch=("upsample_bicubic2d",),
     ),
     # Of volumes: eight products and seven sums.
     "upsample_trilinear": replace(
-        _RESIZED, work=Work((15, 15, 0), _READ_WRITE, _READ_WRITE_BACK), loops=_over_positions(1.8, 1.8)
+        _RESIZED, work=Work((15, 15, 0), _READ_WRITE, _READ_WRITE_BACK), loops=_over_positions(1.8, 1.8),
+        torch=("upsample_trilinear3d",),
     ),
     # Bilinear or bicubic over a window that widens as the map shrinks.
-    "upsample_antialias": replace(_RESIZED, element_passes=(16.0, 26.0)),
+    "upsample_antialias": replace(
+        _RESIZED, element_passes=(16.0, 26.0), torch=("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
+    ),
     # A product of two feature maps, `groups` of them for each image; its input is both factors.
     "matmul": OperatorType(
         operator_class="linear", kernel_class="matmul", work=Work(None, _READ_WRITE, _HALF, _HALF), product="matmul",

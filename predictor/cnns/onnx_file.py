@@ -84,6 +84,20 @@ def _first(operator: str) -> Callable[[Node], Translation]:
     return lambda node: (operator, _tensors(node, "self"))
 
 
+def _resize(node: Node) -> Translation:
+    """Nearest by default; linear along as many dimensions as the map has, cubic, or over widening windows."""
+    mode, source = bytes(node.attributes.get("mode", b"nearest")).decode(), node.inputs[0]
+    linear = {3: "upsample_linear1d", 5: "upsample_trilinear3d"}.get(source.ndim if source else 4)
+    operators = {
+        "nearest": "upsample_nearest2d",
+        "cubic": "upsample_bicubic2d",
+        "linear": linear or "upsample_bilinear2d",
+    }
+    if node.attributes.get("antialias"):
+        return "_upsample_bilinear2d_aa", _tensors(node, "self")
+    return operators.get(mode, operators["linear"]), _tensors(node, "self")
+
+
 def _two(operator: str) -> Callable[[Node], Translation]:
     """Translate to `operator` with two factors."""
     return lambda node: (operator, _tensors(node, "self", "other"))
@@ -123,7 +137,7 @@ TRANSLATIONS: dict[str, Callable[[Node], Translation]] = {
         for name in entry.onnx
     },
     **{name: _first(entry.torch[0]) for entry in ACTIVATIONS.values() for name in entry.onnx},
-    **{name: _first(OPERATOR_TYPES["upsample"].torch[0]) for name in OPERATOR_TYPES["upsample"].onnx},
+    **dict.fromkeys(OPERATOR_TYPES["upsample_nearest"].onnx, _resize),
     "Conv": _convolution,
     "ConvTranspose": _convolution,
     "Clip": _clip,

@@ -13,7 +13,7 @@ from typing import Any
 
 from predictor.cnns.layer_table import IMAGE, Layer, TableWarning
 from predictor.errors import SchemaError
-from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
+from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, RESIZING_TYPES
 
 Columns = dict[str, Any]
 """Columns of a layer table row; empty where an operator costs nothing (a dropout with p = 0)."""
@@ -298,7 +298,9 @@ _TYPES = {
         ("all", "amax", "amin", "any", "argmax", "max", "mean", "min", "norm", "prod", "sum"), "mean"
     ),
     **{operator: "activation" for entry in ACTIVATIONS.values() for operator in entry.torch},
-    **dict.fromkeys(OPERATOR_TYPES["upsample"].torch, "pad"),  # its time follows positions, not known here
+    **{
+        name: "pad" for type_ in RESIZING_TYPES for name in OPERATOR_TYPES[type_].torch
+    },  # of unknown positions
 }
 """Type of the row of each operator on tensors without a dimension of the mini-batch."""
 
