@@ -29,7 +29,7 @@ from predictor.catalogue.modes import (
 from predictor.catalogue.offers import Offer
 from predictor.checks import LONGEST_MS, MAX_BATCH_SIZE, MAX_IMAGE_SIZE, MAX_SAMPLES, as_list, batch_sizes_of
 from predictor.cnns.layer_table import LayerTable, Step
-from predictor.cnns.resolve import is_compiled, is_layer_csv, resolve_cnn
+from predictor.cnns.resolve import is_chainer, is_compiled, is_layer_csv, resolve_cnn
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.forecast import Anchor
 from predictor.models.registry import METHODS, WHOLE_METHODS
@@ -206,6 +206,12 @@ class Question:
                     f"{named('gradient_accumulation')} {self.gradient_accumulation}: the recorded step runs its "
                     f"mini-batch in {step.parts} parts. Leave it out, or record the step as it is to be trained."
                 ).about("gradient_accumulation")
+        if self.framework == options_of(type(self))["framework"].default and any(map(is_chainer, cnns)):
+            if not all(map(is_chainer, cnns)):
+                raise SchemaError(
+                    "some of these CNNs are Chainer's, and others are not. Ask about one at a time."
+                )
+            object.__setattr__(self, "framework", "chainer")
         if self.capture == "eager" and any(map(is_compiled, cnns)):
             if not all(map(is_compiled, cnns)):
                 raise SchemaError(

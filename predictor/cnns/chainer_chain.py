@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
+from inspect import Parameter, signature
 from operator import attrgetter as _of
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,11 @@ _RULES: dict[str, tuple[str, tuple[str, ...], _Attributes]] = {
         )
         for name, kind in (("Max", "max"), ("Average", "avg"))
     },
+    "AveragePooling2D": (
+        "avg_pool2d",
+        ("self",),
+        {"kernel_size": _of("kh", "kw"), "stride": _of("sy", "sx"), "padding": _of("ph", "pw")},
+    ),
     "FixedBatchNormalization": ("batch_norm", _LAYER, {}),
     "ClippedReLU": ("clamp", ("self",), {"min": lambda _: 0, "max": _of("cap")}),
     "Clip": ("clamp", ("self",), {"min": _of("x_min"), "max": _of("x_max")}),
@@ -81,9 +87,14 @@ _OPERATORS = {
     **{name: entry.torch[0] for entry in OPERATOR_TYPES.values() for name in entry.chainer},
     **{name: entry.torch[0] for entry in ACTIVATIONS.values() for name in entry.chainer},
     **dict.fromkeys(("Mul", "MulConstant"), "mul"),
+    **{name: name.lower() for name in ("ELU", "Exp", "Log", "Neg", "Softplus", "Sqrt")},
+    **{"Absolute": "abs", "PowVarConst": "pow"},
 }
 """Classes of functions that are always the same PyTorch operator."""
 
+
+_CROSS_CHANNEL_NORM = "LocalResponseNormalization"
+"""Class of a function that squares, sums over channels, raises to a power and multiplies, a kernel each or two."""
 
 _RECURRENT = "NStepRNNBase"  # class of recurrent links over all positions
 
@@ -102,7 +113,8 @@ def from_chainer(
 ) -> LayerTable:
     """Layer table of a training forward pass of `chain`.
 
-    `chain`: neither changed nor run: a copy is. Of a `chainer.links.Classifier`, its predictor is taken. `image_size`:
+    `chain`: neither changed nor run: a copy is. Of a `chainer.links.Classifier`, its predictor is taken; one whose
+    `forward` takes labels, too, gets zeros, and what reads them (loss, accuracy) is no layer. `image_size`:
     height and width of the images, in pixels. `cnn`: name of the CNN; the class's by default. `in_channels`: channels
     of the images; by default 3, or what the first link with weights reads. `batch`: images of the trial run, >= 2, and
     one more in the second; the table does not depend on it. BackendUnavailableError if Chainer is not installed;
@@ -127,8 +139,10 @@ def from_chainer(
 
     def run(n: int) -> tuple[Any, list[_Ran], Any]:
         image = chainer.Variable(np.zeros((n, channels, image_size, image_size), np.float32))
-        return image, *_run(copy, image, chainer, name, started)
+        labels = [np.zeros(n, np.int32)] if takes_labels else []
+        return image, *_run(copy, image, labels, chainer, name, started)
 
+    takes_labels = _takes_labels(chain)
     started: list[Any] = []
     try:
         image, ran, _result = run(batch)  # the result keeps Chainer's graph alive
@@ -140,6 +154,15 @@ def from_chainer(
     _larger, again, _larger_result = run(batch + 1)
     recorder = _record(ran, again, copy, image, batch, name)
     return LayerTable(name, image_size, tuple(recorder.rows), "chainer", tuple(recorder.warnings()))
+
+
+def _takes_labels(chain: Any) -> bool:
+    """Whether calling a chain needs a second argument, as that of Chainer's ImageNet example does."""
+    call = getattr(chain, "forward", None) or chain.__call__
+    parameters = signature(call).parameters.values()
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [own for own in parameters if own.kind in positional and own.default is Parameter.empty]
+    return len(needed) == 2
 
 
 def _channels_read(started: list[Any], image_size: int) -> int:
@@ -160,6 +183,7 @@ class _Ran:
     function: Any
     path: str
     is_leaf: bool
+    reads_labels: bool
 
 
 @dataclass(eq=False, slots=True)
@@ -177,11 +201,16 @@ class _Tensor:
         return True
 
 
-def _run(chain: Any, image: Any, chainer: Any, name: str, started: list[Any]) -> tuple[list[_Ran], Any]:
-    """Run the chain forward and return its functions in their order, and its result; `started` gets its links."""
+def _run(
+    chain: Any, image: Any, labels: list[Any], chainer: Any, name: str, started: list[Any]
+) -> tuple[list[_Ran], Any]:
+    """Run the chain forward and return its functions in their order, and its result; `started` gets its links.
+
+    `labels`: none, or an array of them.
+    """
     ran: list[_Ran] = []
     paths = {id(link): path for path, link in chain.namedlinks()}
-    function_hook, link_hook = _hooks(chainer, ran, paths, started)
+    function_hook, link_hook = _hooks(chainer, ran, paths, started, labels)
     try:
         with (
             _kept_random_state(),
@@ -190,27 +219,31 @@ def _run(chain: Any, image: Any, chainer: Any, name: str, started: list[Any]) ->
             function_hook,
             link_hook,
         ):
-            result = chain(image)
+            result = chain(image, *labels)
     except Exception as error:
         size = "x".join(map(str, image.shape))
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        text = f"{name} does not run on a batch of {size}: {' '.join(lines[-3:])}"
+        beside = " and as many labels" if labels else ""
+        text = f"{name} does not run on a batch of {size}{beside}: {' '.join(lines[-3:])}"
         if _TOO_SMALL in str(error):
             raise OutOfRangeError(f"{text} Give a larger image_size.") from error
         raise SchemaError(f"{text} Check image_size.") from error
     return ran, result
 
 
-def _hooks(chainer: Any, ran: list[_Ran], paths: dict[int, str], started: list[Any]) -> tuple[Any, Any]:
+def _hooks(
+    chainer: Any, ran: list[_Ran], paths: dict[int, str], started: list[Any], labels: list[Any]
+) -> tuple[Any, Any]:
     """Hooks that note every function and its link."""
     inside: list[tuple[str, bool]] = []
 
     class Functions(chainer.FunctionHook):
         name = "epochcast functions"
 
-        def forward_postprocess(self, function: Any, _in_data: Any) -> None:
+        def forward_postprocess(self, function: Any, in_data: Any) -> None:
             path, is_leaf = inside[-1] if inside else ("", False)
-            ran.append(_Ran(function, path, is_leaf))
+            reads_labels = any(array is own for array in in_data for own in labels)
+            ran.append(_Ran(function, path, is_leaf, reads_labels))
 
     class Links(chainer.LinkHook):
         name = "epochcast links"
@@ -250,8 +283,12 @@ def _record(ran: list[_Ran], again: list[_Ran], chain: Any, image: Any, batch: i
             recorder.parameter(tensors[id(parameter.node)])
     tensors[id(image.node)] = _Tensor(image.shape)
     recorder.image(tensors[id(image.node)])
+    of_labels: set[int] = set()  # nodes that follow from labels: losses, accuracies
     try:
         for call, larger_call in zip(ran, again, strict=True):
+            if call.reads_labels or any(id(node) in of_labels for node in call.function.inputs or ()):
+                of_labels.update(map(id, _outputs(call.function)))
+                continue
             _record_one(call, larger_call, recorder, tensors)
     except EpochcastError as error:
         raise type(error)(f"{name}: {error}") from error
@@ -266,9 +303,19 @@ def _record_one(call: _Ran, larger_call: _Ran, recorder: Recorder, tensors: dict
         return
     inputs = [_tensor(node, tensors) for node in function.inputs]
     outputs = [_tensor(node, tensors) for node in _outputs(function)]
-    operator, arguments, is_view = operator_of(function, inputs)
     recorder.path[:] = [(call.path, call.is_leaf)] if call.path else []
     shapes = [tuple(node.shape) for node in _outputs(larger_call.function)]
+    if type(function).__name__ == _CROSS_CHANNEL_NORM and outputs:
+        [x], squares, sums, scales = inputs, *(_Tensor(inputs[0].shape) for _ in range(3))
+        for operator, read, written in (
+            ("mul", [x, x], squares),
+            ("pow", [squares], sums),
+            ("pow", [sums], scales),
+            ("mul", [x, scales], outputs[0]),
+        ):
+            recorder.record(operator, {"inputs": read}, [written], False, shapes)
+        return
+    operator, arguments, is_view = operator_of(function, inputs)
     recorder.record(operator, arguments, outputs, is_view, shapes)
 
 

@@ -44,7 +44,7 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
             )
         return _from_name_or_path(name, own_size or image_size)
     for (framework, base), (module, function) in _OBJECTS.items():
-        if any(c.__name__ == base and c.__module__.split(".")[0] == framework for c in type(cnn).__mro__):
+        if _is_of(cnn, framework, base):
             if image_size is None and framework != "keras":
                 raise SchemaError(f"image_size is needed: a {framework} {base} does not say it.")
             reader: Callable[..., LayerTable] = getattr(import_module(f"predictor.cnns.{module}"), function)
@@ -73,6 +73,16 @@ def name_and_size(text: str) -> tuple[str, int | None]:
             f"{text!r}: after @ comes the image size in pixels, 1..{MAX_IMAGE_SIZE}, such as {cnn}@224."
         ).about("cnn")
     return cnn, int(size)
+
+
+def _is_of(cnn: object, framework: str, base: str) -> bool:
+    """Whether `cnn` is an object of this class of a framework, or of one that is made of it."""
+    return any(c.__name__ == base and c.__module__.split(".")[0] == framework for c in type(cnn).__mro__)
+
+
+def is_chainer(cnn: object) -> bool:
+    """Whether `cnn` is a Chainer chain, or the layer table of one."""
+    return _is_of(cnn, "chainer", "Link") or (isinstance(cnn, LayerTable) and cnn.source == "chainer")
 
 
 def is_compiled(cnn: object) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from predictor.answers.question import Question
 from predictor.cnns.chainer_chain import from_chainer
 from predictor.cnns.chainer_compat import install
 from predictor.cnns.torch_step import record
@@ -163,3 +164,60 @@ def test_images_have_the_channels_that_the_first_link_reads(chainer, channels):
     assert first.in_channels == channels
     flat, *_ = from_chainer(links.Linear(channels * 28 * 28, 10), 28)
     assert flat.in_channels == channels
+
+
+def test_a_chain_that_takes_labels_has_the_layers_before_its_loss(chainer, chain_of):
+    F, L = chainer.functions, chainer.links
+
+    class WithLoss(chainer.Chain):
+        def __init__(self) -> None:
+            super().__init__()
+            with self.init_scope():
+                self.conv, self.aside, self.fc = (
+                    L.Convolution2D(3, 8, 3),
+                    L.Linear(None, 10),
+                    L.Linear(None, 10),
+                )
+
+        def forward(self, x: Any, t: Any) -> Any:
+            h = F.relu(self.conv(x))
+            loss = 0.3 * F.softmax_cross_entropy(self.aside(h), t) + F.softmax_cross_entropy(
+                y := self.fc(h), t
+            )
+            chainer.report({"loss": loss, "accuracy": F.accuracy(y, t)}, self)
+            return loss
+
+    table = from_chainer(WithLoss(), 16)
+    assert [layer.type for layer in table] == [
+        "conv2d",
+        "activation",
+        "flatten",
+        "linear",
+        "flatten",
+        "linear",
+    ]
+    assert not table.warnings
+
+
+def test_pooling_elu_and_norms_across_channels_are_known(chainer, chain_of):
+    F, L = chainer.functions, chainer.links
+
+    def forward(self: Any, x: Any) -> Any:
+        h = F.local_response_normalization(F.elu(self.conv(x)), n=5)
+        return self.fc(F.average_pooling_2d(h, 3, stride=2, pad=1))
+
+    table = from_chainer(chain_of(forward, conv=L.Convolution2D(3, 8, 3, pad=1), fc=L.Linear(None, 10)), 16)
+    assert not table.warnings
+    kinds = ["conv2d", "clamp", "multiply", "clamp", "clamp", "multiply", "avg_pool", "flatten", "linear"]
+    assert [layer.type for layer in table] == kinds
+    pooling = table.layers[6]
+    assert (pooling.kernel_height, pooling.stride_width, pooling.padding_height) == (3, 2, 1)
+
+
+def test_a_chain_is_asked_about_in_chainer_unless_another_framework_is_named(chainer):
+    chain = chainer.links.Convolution2D(3, 4, 3)
+    for cnn in (chain, from_chainer(chain, 32)):
+        assert Question(cnn, "T4", 8, image_size=32).framework == "chainer"
+    assert Question(chain, "T4", 8, image_size=32, framework="tensorflow").framework == "tensorflow"
+    with pytest.raises(SchemaError, match="Ask about one at a time"):
+        Question([chain, "resnet18"], "T4", 8, image_size=32)
