@@ -17,9 +17,11 @@ from ratios_fit import (
     CHAINER,
     COMPILE,
     DATA_PARALLEL,
+    REPLICAS,
     chainer_pairs,
     compiled_pairs,
     own_tables,
+    replicas_pairs,
     sync_norm_ms,
     team_pairs,
 )
@@ -59,6 +61,7 @@ def fitted(traces: Path | None = None) -> dict[str, Ratios]:
         "compile": COMPILE.shipped(compiled_pairs(own_tables("compiled"), model)),
         "chainer": CHAINER.shipped(chainer_pairs(model)),
         "data_parallel": replace(data_parallel, numbers={**data_parallel.numbers, **norms}),
+        "replicas": REPLICAS.shipped(replicas_pairs(model)),
         **fit_epochs(),
         "power": shipped_ratios(own_readings(), published),
     }

@@ -6,6 +6,7 @@ spreads from the pairs of a group (a CNN, all proxies) by numbers that were fitt
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,6 +43,7 @@ from predictor.models.forecast import COVERAGE, IterationForecast
 from predictor.models.hosts import autocast_host, enqueued
 from predictor.models.intervals import interval_factor
 from predictor.models.ratios import Ratios, ratios_of
+from predictor.models.replicas import compiled_convolutions, replicas_host_ms, replicas_iteration_ms
 from predictor.operators.operators import parameter_tensors
 
 if TYPE_CHECKING:
@@ -612,3 +614,74 @@ def sync_norm_ms(measurements: pd.DataFrame) -> float:
 
 
 DATA_PARALLEL = RatioFit[TeamPair]("data_parallel", lambda pair: pair.cnn, _team_numbers, _team_spreads)
+
+
+REPLICAS_TABLE = Path(__file__).parent / "replicas_h200.csv"
+"""Iterations under `torch.nn.DataParallel` on two H200, by two machines of 2026-11-28; `batch_size` is of both GPUs."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReplicasPair:
+    """An iteration under DataParallel as measured, and what the model predicts for one GPU's share, in ms."""
+
+    cnn: str
+    gpu_ms: float
+    host_ms: float
+    n_gpus: int
+    compiled: int
+    measured_ms: float
+
+    def predicted_ms(self, ratios: Ratios) -> float:
+        """Time in ms of the iteration by these ratios."""
+        host_ms = replicas_host_ms(self.host_ms, self.n_gpus, self.compiled, ratios=ratios)
+        return float(replicas_iteration_ms(self.gpu_ms, host_ms, ratios))
+
+
+def replicas_pairs(model: Model) -> list[ReplicasPair]:
+    """The rows of `REPLICAS_TABLE`."""
+    with REPLICAS_TABLE.open(encoding="utf-8", newline="") as file:
+        return [_replicas_pair(row, model) for row in csv.DictReader(file)]
+
+
+def _replicas_pair(row: dict[str, str], model: Model) -> ReplicasPair:
+    table, mode = zoo_cnn(row["cnn"], int(row["image_size"])), Mode(precision=row["precision"])
+    n_gpus, device = int(row["n_gpus"]), (find_gpu(row["gpu"]), mode)
+    [forecast] = model.forecasts(table, [device], [int(row["batch_size"]) // n_gpus])
+    times_ms = float(forecast.gpu_time_ms[0]), float(forecast.host_time_ms[0])
+    compiled = compiled_convolutions(table, mode)
+    return ReplicasPair(row["cnn"], *times_ms, n_gpus, compiled, float(row["data_parallel_ms"]))
+
+
+def _replicas_numbers(pairs: Sequence[ReplicasPair]) -> dict[str, float]:
+    """Least squares of ln time with a soft-L1 loss, without compiled convolutions; then the geometric mean of those."""
+    from scipy.optimize import least_squares
+
+    names, shipped = ("host_ms", "host", "before_gpu"), ratios_of("replicas")
+    plain = [pair for pair in pairs if not pair.compiled]
+
+    def with_numbers(values: Sequence[float]) -> Ratios:
+        return replace(shipped, numbers={**shipped.numbers, **dict(zip(names, values, strict=True))})
+
+    def residuals(values: Sequence[float]) -> list[float]:
+        return [math.log(pair.predicted_ms(with_numbers(values)) / pair.measured_ms) for pair in plain]
+
+    bounds = [0.0, 0.0, 0.0], [math.inf, math.inf, 1.0]
+    fitted = least_squares(residuals, [10.0, 5.0, 0.6], bounds=bounds, loss="soft_l1", f_scale=0.15).x
+    ratios = replace(with_numbers(fitted), numbers={**with_numbers(fitted).numbers, "compiled_ms": 0.0})
+    added = [
+        (pair.measured_ms - pair.predicted_ms(ratios)) / pair.compiled for pair in pairs if pair.compiled
+    ]
+    logs = np.log(added)
+    of_compiled = {"compiled_ms": math.exp(logs.mean()), "compiled_spread": np.abs(logs - logs.mean()).max()}
+    numbers = {**dict(zip(names, fitted, strict=True)), **of_compiled}
+    return {name: round(float(number), 2) for name, number in numbers.items()}
+
+
+def _replicas_spreads(pairs: Sequence[ReplicasPair], without: Mapping[str, Ratios]) -> tuple[float, float]:
+    """Half width of ln time that holds 90 % of the CNNs held out; those with compiled convolutions have their own."""
+    plain = [pair for pair in pairs if not pair.compiled]
+    wrong = [abs(math.log(pair.measured_ms / pair.predicted_ms(without[pair.cnn]))) for pair in plain]
+    return round(float(np.quantile(wrong, 0.9)), 2), 0.0
+
+
+REPLICAS = RatioFit[ReplicasPair]("replicas", lambda pair: pair.cnn, _replicas_numbers, _replicas_spreads)

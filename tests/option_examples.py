@@ -22,6 +22,7 @@ EXAMPLES: dict[str, Any] = {
     "nodes": 2,
     "link": "pcie5",
     "sync_batch_norm": True,
+    "parallel": "dp",
     "host": "p3.2xlarge",
     "workers": 1,
     "loader": "pillow_simd",

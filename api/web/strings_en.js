@@ -113,6 +113,7 @@ export default {
   rank_by_cost: "cost",
   rank_by_time: "time",
   sync_batch_norm: "Batch norms of all GPUs' images",
+  parallel: "What spreads the mini-batch over GPUs",
   autotune: "Autotuned convolutions (cudnn.benchmark)",
   no_cudnn: "Without cuDNN (Chainer)",
   workspace_mib: "cuDNN workspace, MiB (Chainer)",

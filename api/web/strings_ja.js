@@ -113,6 +113,7 @@ export default {
   rank_by_cost: "費用",
   rank_by_time: "時間",
   sync_batch_norm: "全 GPU の画像で Batch Norm を同期",
+  parallel: "ミニバッチを GPU に分ける方法",
   autotune: "畳み込みの自動選択（cudnn.benchmark）",
   no_cudnn: "cuDNN なし（Chainer）",
   workspace_mib: "cuDNN のワークスペース（MiB、Chainer）",

@@ -127,6 +127,27 @@ def worker_changes(question: Question, remedy: str) -> list[Change]:
     return [Change("loading", words.format(fewer.workers), remedy, fewer) for fewer in questions]
 
 
+def parallel_changes(question: Question) -> Iterator[Change]:
+    """The other of PyTorch's ways to spread a mini-batch over GPUs of one machine; none where the other cannot."""
+    plain = question.framework == "pytorch" and question.capture == "eager" and not question.sync_batch_norm
+    if question.n_gpus == 1 or question.nodes > 1 or not plain:
+        return
+    if question.parallel == "ddp":
+        remedy = "Use DistributedDataParallel, a process per GPU (torchrun)"
+        changed = replace(question, parallel="dp")
+        yield Change("parallel", "nn.DataParallel, not DistributedDataParallel", remedy, changed)
+        return
+    cnns = [
+        replace(cnn, step=replace(cnn.step, parallel=None))
+        if isinstance(cnn, LayerTable) and cnn.step is not None
+        else cnn
+        for cnn in as_list(question.cnn)
+    ]
+    yield Change(
+        "parallel", "DistributedDataParallel, not asked", "", replace(question, cnn=cnns, parallel="ddp")
+    )
+
+
 def link_changes(question: Question, name: str | None) -> Iterator[Change]:
     """Clearly slower links of the same kind between the GPUs than the one of this name; none for one GPU."""
     if name is None:

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from predictor.answers.answer import PredictionRow, answer
-from predictor.answers.changes import Change, batch_changes, link_changes, mode_changes, worker_changes
+from predictor.answers.changes import (
+    Change,
+    batch_changes,
+    link_changes,
+    mode_changes,
+    parallel_changes,
+    worker_changes,
+)
 from predictor.answers.notes import estimate, number, percent, rounded, rounded_duration, usd
 from predictor.answers.options import check_options, option
 from predictor.answers.question import Question, named
@@ -29,7 +36,7 @@ _NOTHING = "none"
 
 _PRIOR = {
     "loading": 3.0,  # the commonest on forums
-    **dict.fromkeys(("memory_format", "precision", "batch", "waits", "link", "resizing"), 1.0),
+    **dict.fromkeys(("memory_format", "precision", "batch", "waits", "link", "parallel", "resizing"), 1.0),
     **dict.fromkeys(("host", "gpu", "process", "validation", _NOTHING), 0.7),
 }
 """Odds before anything is measured. They are stated, not fitted."""
@@ -80,10 +87,10 @@ class Speed:
 class Cause:
     """What may explain a speed.
 
-    `name` is one of ``loading``, ``memory_format``, ``precision``, ``batch``, ``waits``, ``link``, ``host``, ``gpu``,
-    ``process``, ``validation``, or ``none``: no setting explains it. With it an iteration takes `expected_ms`
-    (90 % interval `low_ms` to `high_ms`). `probability` is among all causes. Mended, the training of the question is
-    `saved_h` hours and `saved_usd` shorter, None where samples or price are unknown.
+    `name` is one of ``loading``, ``memory_format``, ``precision``, ``batch``, ``waits``, ``link``, ``parallel``,
+    ``host``, ``gpu``, ``process``, ``validation``, or ``none``: no setting explains it. With it an iteration takes
+    `expected_ms` (90 % interval `low_ms` to `high_ms`). `probability` is among all causes. Mended, the training of the
+    question is `saved_h` hours and `saved_usd` shorter, None where samples or price are unknown.
     """
 
     name: str
@@ -239,6 +246,10 @@ def _suspects(checked: _Checked) -> Iterator[_Suspect]:
     yield from _resizing(checked)
     links = (_Suspect.of(change, 0.3) for change in link_changes(question, row.link))
     yield from (link for link in links if link.time_ms > _SLOWER * row.iteration_time_ms)
+    for change in parallel_changes(question):
+        suspect = _Suspect.of(change)
+        faster = f": {rounded(suspect.time_ms / row.iteration_time_ms)} x faster." if change.remedy else ""
+        yield replace(suspect, remedy=change.remedy + faster)
     yield from _of_the_machine(checked)
     remedy = "Profile it: epochcast.watch."
     yield _Suspect(_NOTHING, "no setting explains it", remedy, row.iteration_time_ms, _ANYTHING)

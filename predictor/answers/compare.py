@@ -216,8 +216,10 @@ class Comparer:
         prices_of: dict[str, list[Offer]] = {}
         for offer in self.resolved.prices:
             prices_of.setdefault(offer.gpu, []).append(offer)
+        has_replicas = self.resolved.question.parallel == "dp"
         return [
-            _teams_of(gpu, self.offers.get(gpu.name, ()), prices_of.get(gpu.name, ())) for gpu in self.gpus
+            _teams_of(gpu, self.offers.get(gpu.name, ()), prices_of.get(gpu.name, ()), has_replicas)
+            for gpu in self.gpus
         ]
 
     @cached_property
@@ -538,7 +540,7 @@ class Comparer:
         return f"{scope} {NOT_COUNTED}" if uncounted else scope
 
 
-def _teams_of(gpu: Gpu, offers: Sequence[Offer], prices: Sequence[Offer]) -> list[Team]:
+def _teams_of(gpu: Gpu, offers: Sequence[Offer], prices: Sequence[Offer], has_replicas: bool) -> list[Team]:
     """Teams of a GPU."""
     try:
         usual = usual_link(gpu, prices)
@@ -547,7 +549,8 @@ def _teams_of(gpu: Gpu, offers: Sequence[Offer], prices: Sequence[Offer]) -> lis
     counts = {int(offer.gpu_count) for offer in offers}
     numbers = counts | {2**i for i in range(1, max(counts, default=1).bit_length())}
     names = {n: next(offer for offer in offers if offer.gpu_count >= n).link for n in sorted(numbers - {1})}
-    return [Team(n, 1, find_link(name, "gpu") if name else usual) for n, name in names.items()]
+    links = {n: find_link(name, "gpu") if name else usual for n, name in names.items()}
+    return [Team(n, 1, link, has_replicas=has_replicas) for n, link in links.items()]
 
 
 _SHARED_FROM_H = 1 / 6

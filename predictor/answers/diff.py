@@ -131,7 +131,7 @@ def diff(before: Question, after: Question) -> list[Difference]:
 class _Load(NamedTuple):
     """Operators of one kind in a CNN: how many, their class, and the roofline time of one in ms."""
 
-    count: int
+    number: int
     operator_class: str
     roofline_ms: float
 
@@ -145,7 +145,7 @@ class _Split(NamedTuple):
     def roofline_ms(self, operator_class: str) -> float:
         """Roofline time of all operators of a class."""
         loads = (load for load in self.operators.values() if load.operator_class == operator_class)
-        return sum(load.count * load.roofline_ms for load in loads)
+        return sum(load.number * load.roofline_ms for load in loads)
 
 
 def _splits(question: Question) -> dict[tuple[str, int], _Split]:
@@ -189,7 +189,7 @@ def _times_ms(split: _Split, alike: _Split) -> dict[Operator, float]:
             continue
         loads = {operator: load for operator, load in split.operators.items() if load.operator_class == name}
         shared = {
-            operator: min(load.count, alike.operators[operator].count)
+            operator: min(load.number, alike.operators[operator].number)
             for operator, load in loads.items()
             if operator in alike.operators and operator.type != "optimizer"
         }
@@ -201,7 +201,7 @@ def _times_ms(split: _Split, alike: _Split) -> dict[Operator, float]:
         left = left if own / 2 <= left <= 2 * own else own
         for operator, load in loads.items():
             n_shared = shared.get(operator, 0)
-            times[operator] = load.roofline_ms * (common * n_shared + left * (load.count - n_shared))
+            times[operator] = load.roofline_ms * (common * n_shared + left * (load.number - n_shared))
     return times
 
 
@@ -213,7 +213,7 @@ def _difference(
     layers: list[LayerChange] = []
     differs, moved_ms = False, 0.0
     for operator in {**split_before.operators, **split_after.operators}:
-        counts = [split.operators[operator].count if operator in split.operators else 0 for split in splits]
+        counts = [split.operators[operator].number if operator in split.operators else 0 for split in splits]
         layers.append(LayerChange(operator.name, *counts, *(ms.get(operator, 0.0) for ms in times)))
         differs |= counts[0] != counts[1]
         if operator.type == "optimizer" or counts[0] != counts[1]:

@@ -413,10 +413,9 @@ class Iterations:
         shared = np.flatnonzero(np.array([joined is not None for joined in teams])[team])
         if not shared.size:
             return self
-        mode = self.devices.pairs[0][1]
         together = team_times(
             {name: ms[shared] for name, ms in self.times.items()},
-            self.table, self.devices.gpus, self.device[shared], teams, team[shared], mode,
+            self.table, self.devices.pairs, self.device[shared], teams, team[shared],
         )  # fmt: skip
         times = {name: ms.copy() for name, ms in self.times.items()}
         for name, ms in together.items():

@@ -36,6 +36,7 @@ _KINDS_OF: dict[str | None, tuple[Kind, ...]] = {
     ),
     _MEASURE_TOGETHER: ("link", "nodes", "sync_batch_norm"),
     "ask for the mode that was measured": ("measurements",),
+    "train under DistributedDataParallel, a process per GPU (torchrun)": ("parallel",),
     "measure again while nothing else runs": ("noise",),
     "give one run of the CNN as an anchor": ("second_derivatives",),
     None: ("cnn", "method"),  # the reason itself says what to change, or names the errors of both

@@ -84,7 +84,9 @@ def rentals_of(resolved: ResolvedQuestion, gpus: Sequence[Gpu]) -> list[Rental]:
             link = find_link(team.link)
         else:
             link = find_link(offer.link, "gpu") if offer and offer.link else usual_link(gpu, resolved.prices)
-        rentals.append(Rental(offer, Team(team.n_gpus, team.nodes, link, team.sync_batch_norm)))
+        rentals.append(
+            Rental(offer, Team(team.n_gpus, team.nodes, link, team.sync_batch_norm, team.has_replicas))
+        )
     return rentals
 
 

@@ -23,6 +23,7 @@ from predictor.catalogue.modes import (
     FRAMEWORKS,
     MEMORY_FORMATS,
     OPTIMIZERS,
+    PARALLELS,
     PRECISIONS,
     USUAL_WORKSPACE_MIB,
 )
@@ -158,6 +159,9 @@ class Question:
         "What joins the GPUs, or the machines: a name of links.csv, such as nvlink4 or ethernet_25g.",
         usual="the offer's, else the usual one of the GPU")
     sync_batch_norm: bool = _shared(False, "Batch norms take the statistics of all GPUs' images.", "flag")
+    parallel: str = option("ddp",
+        "What spreads the mini-batch over GPUs: ddp, PyTorch's DistributedDataParallel with a process per GPU, or dp, "
+        "nn.DataParallel with one process.", "choice", _TRAINING, choices=PARALLELS, answers=_LOADED)
     host: str | None = _timed(None,
         "The machine around the GPU, which enqueues its kernels: a name, or a file of `epochcast host` or `profile`.",
         usual="a usual machine")
@@ -257,7 +261,7 @@ class Question:
 
     def _follow(self, step: Step) -> None:
         """Take the recorded step's options where none are given; SchemaError where others are."""
-        for name in ("framework", "precision", "memory_format", "optimizer", "capture"):
+        for name in ("framework", "precision", "memory_format", "optimizer", "capture", "parallel"):
             value, usual = getattr(self, name), options_of(type(self))[name].default
             does = "pytorch" if name == "framework" else getattr(step, name)
             if does is None and (name != "precision" or value in (None, "fp32", "tf32")):
@@ -269,7 +273,10 @@ class Question:
                 ).about(name)
             object.__setattr__(self, name, does)
         if self.batch_sizes is None:
-            object.__setattr__(self, "batch_sizes", [step.batch_size * self.n_gpus])
+            shared = (
+                self.n_gpus if step.parallel is None else 1
+            )  # DataParallel spreads the batch that was recorded
+            object.__setattr__(self, "batch_sizes", [step.batch_size * shared])
 
     @property
     def is_whole(self) -> bool:
@@ -360,6 +367,12 @@ class TeamOptions:
     nodes: int = 1
     link: str | None = None
     sync_batch_norm: bool = False
+    parallel: str = PARALLELS[0]
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether `torch.nn.DataParallel` spreads the mini-batch."""
+        return self.parallel == "dp"
 
     @property
     def per_node(self) -> int:
@@ -389,6 +402,14 @@ class TeamOptions:
                 raise SchemaError(
                     f"{named('link')} {self.link!r} joins several GPUs, and {named('n_gpus')} is 1. Pass both."
                 ).about("link")
+        unfit = {"n_gpus": self.n_gpus == 1, "nodes": self.nodes > 1, "sync_batch_norm": self.sync_batch_norm}
+        if self.has_replicas and any(unfit.values()):
+            name = next(name for name, is_unfit in unfit.items() if is_unfit)
+            raise SchemaError(
+                f"{named('parallel')} 'dp' is nn.DataParallel, which spreads a mini-batch over several GPUs of one "
+                f"machine without synchronised batch norms, and {named(name)} is {getattr(self, name)}. Pass ddp, or "
+                f"another {named(name)}."
+            ).about("parallel")
         if self.sync_batch_norm and self.n_gpus == 1:
             raise SchemaError(
                 f"{named('sync_batch_norm')} joins several GPUs, and {named('n_gpus')} is 1. Pass both."

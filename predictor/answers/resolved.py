@@ -36,6 +36,7 @@ from predictor.catalogue.devices import (
 from predictor.catalogue.modes import (
     COMPILED,
     FLOAT32_MATMUL_PRECISIONS,
+    PARALLELS,
     USUAL_WORKSPACE_MIB,
     Mode,
     products_in_fp32,
@@ -354,7 +355,17 @@ class ResolvedQuestion:
     @cached_property
     def team(self) -> TeamOptions:
         """The GPUs that train together."""
-        return self._options_of(TeamOptions)
+        team, question = self._options_of(TeamOptions), self.question
+        if not team.has_replicas:
+            return team
+        if question.framework != "pytorch" or question.capture != "eager":
+            raise SchemaError(
+                f"{named('parallel')} 'dp' is PyTorch's nn.DataParallel without capture, and asked for are "
+                f"{named('framework')} {question.framework} and {named('capture')} {question.capture}. Pass ddp."
+            ).about("parallel")
+        # of one GPU a recorded DataParallel runs its module, as any other
+        alone = team.n_gpus == 1 and question.followed("parallel")
+        return replace(team, parallel=PARALLELS[0]) if alone else team
 
     @property
     def is_bound_by_default(self) -> bool:

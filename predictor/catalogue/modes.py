@@ -18,6 +18,9 @@ CAPTURES = ("eager", "graph", "static_graph", "compile", "compile_graph")
 COMPILED = ("compile", "compile_graph")
 """Captures by PyTorch's compiler: its default mode, and ``reduce-overhead``, which replays CUDA graphs."""
 
+PARALLELS = ("ddp", "dp")
+"""How PyTorch spreads a mini-batch: DistributedDataParallel by a process per GPU, DataParallel by one process."""
+
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "nadam", "rmsprop", "adadelta", "adagrad", "lamb")
 FLOAT32_MATMUL_PRECISIONS = ("highest", "high")
 """Values of `torch.set_float32_matmul_precision`: fp32 (the default since PyTorch 1.12) and TF32. ``medium`` is TF32 on

@@ -25,6 +25,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import SHARPNESS, IterationForecast, Reason
 from predictor.models.join import change_host, sharpness_of
 from predictor.models.ratios import Ratios, ratios_of
+from predictor.models.replicas import compiled_convolutions, replicas_reasons, replicas_times
 from predictor.operators.operators import parameter_tensors
 
 Places = NDArray[np.int64]
@@ -51,13 +52,14 @@ class Team:
     """GPUs that train together: `n_gpus` in all, on `nodes` machines, joined by `link`.
 
     With several nodes `link` joins the machines, which is slower than what joins GPUs. `sync_batch_norm`: batch norms
-    take the statistics of the whole mini-batch.
+    take the statistics of the whole mini-batch. `has_replicas`: `torch.nn.DataParallel` spreads it, not DDP.
     """
 
     n_gpus: int
     nodes: int
     link: Link
     sync_batch_norm: bool = False
+    has_replicas: bool = False
 
     @property
     def joined(self) -> int:
@@ -213,7 +215,7 @@ def add_data_parallelism(
         return single_gpu
     times, reasons = {name: getattr(single_gpu, name) for name in _TIMES}, team_reasons(team, mode)
     first = np.zeros(len(single_gpu.extrapolates), dtype=np.int64)
-    changed: dict[str, Any] = team_times(times, table, [gpu], first, [team], first, mode)
+    changed: dict[str, Any] = team_times(times, table, [(gpu, mode)], first, [team], first)
     changed["extrapolates"] = tuple((*at_size, *reasons) for at_size in single_gpu.extrapolates)
     return replace(single_gpu, **changed)
 
@@ -221,24 +223,23 @@ def add_data_parallelism(
 def team_times(
     times: Mapping[str, Array],
     table: LayerTable,
-    gpus: Sequence[Gpu],
-    gpu: Places,
+    devices: Sequence[tuple[Gpu, Mode]],
+    device: Places,
     teams: Sequence[Team | None],
     team: Places,
-    mode: Mode,
 ) -> dict[str, Array]:
     """Times of teams' iterations from those of one of their GPUs at the same local batch sizes.
 
-    `times`, shape (n_rows,): the times of an `IterationForecast`, by the names of its fields. `gpu`, shape (n_rows,):
-    the place of each row's GPU in `gpus`. `team`, shape (n_rows,): the place of each row's team in `teams`, which is
-    not None there. `mode`: in framework and capture that of all rows.
+    `times`, shape (n_rows,): the times of an `IterationForecast`, by the names of its fields. `device`, shape
+    (n_rows,): the place of each row's GPU with its mode in `devices`, which are alike in framework and capture. `team`,
+    shape (n_rows,): the place of each row's team in `teams`, which is not None there, and all of which have replicas or
+    none.
 
     The interval is as of `add_data_parallelism`; among several machines its upper end rises by the wait for the
     slowest, 0.13 sqrt(2 ln n): in one cluster iterations were missed by 6 % on 2 GPUs and by 32 % on 64, in another of
     64 GPUs by 7 %.
     """
-    exchange = Exchange.of_rows(Gradients.of(table), gpus, gpu, teams, team)
-    ratios = ratios_of("data_parallel")
+    mode = devices[0][1]
     # By team: the factor of its reasons on the half widths, and ln of what the slowest of several machines may add.
     by_team = np.full((2, len(teams)), math.nan)
     for i, entry in enumerate(teams):
@@ -246,6 +247,12 @@ def team_times(
             slowest = 0.0 if entry.nodes == 1 else _WAIT * math.sqrt(2 * math.log(entry.n_gpus))
             by_team[:, i] = math.prod(reason.widens for reason in team_reasons(entry, mode)), slowest
     widens, slowest_machine = by_team[:, team]
+    if any(entry is not None and entry.has_replicas for entry in teams):
+        n_gpus = np.array([1 if entry is None else entry.n_gpus for entry in teams])[team]
+        compiled = np.array([compiled_convolutions(table, of_device) for _, of_device in devices])[device]
+        return replicas_times(dict(times), n_gpus, compiled, table.parts, widens)
+    exchange = Exchange.of_rows(Gradients.of(table), [gpu for gpu, _ in devices], device, teams, team)
+    ratios = ratios_of("data_parallel")
     one_ms, one_gpu_ms, one_host_ms = (times[f"{name}_time_ms"] for name in ("iteration", "gpu", "host"))
     eager = not mode.replays
     waits_ms = one_host_ms if eager else np.zeros_like(one_ms)
@@ -276,6 +283,8 @@ def _interval(
 @lru_cache(maxsize=1024)
 def team_reasons(team: Team, mode: Mode) -> tuple[Reason, ...]:
     """Reasons for caution about a team that was not measured; cached."""
+    if team.has_replicas:
+        return replicas_reasons(team.n_gpus)
     reasons = []
     if team.nodes > 1:
         text = f"{team.nodes} machines: the law of one machine over {team.link.name}, not measured"

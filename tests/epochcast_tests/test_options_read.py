@@ -49,6 +49,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "nodes": TEAM,
     "link": TEAM,
     "sync_batch_norm": TEAM,
+    "parallel": TEAM,
     "workers": {"data_set": "imagenet"},
     "loader": LOADED,
     "data_source": LOADED,
