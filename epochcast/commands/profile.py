@@ -213,8 +213,9 @@ def _no_prediction(request: "Request", *, on_cpu: bool) -> str:
         )
     if "operator" in kinds or ("target" in kinds and not on_cpu):
         return ""
-    alone = "whole CNNs of a CPU" if "target" in kinds else "proxy CNNs"
-    return f"Predictions need operators, not {alone}: measure some with --preset cnn:NAME."
+    if kinds == {"proxy"}:
+        return "Time CNNs beside them, with --preset targets:vgg_cifar@32, then epochcast fit --method proxy-times."
+    return "Predictions need operators, not whole CNNs of a CPU: measure some with --preset cnn:NAME."
 
 
 def _prediction(request: "Request", outcome: "Outcome", out: str) -> str:

@@ -284,6 +284,10 @@ class WholePredictor(Predictor):
         """Half width of the 90 % interval of ln time."""
         return max(self.half_widths_.values())
 
+    def knows(self, case: Case) -> bool:  # noqa: ARG002 - for subclasses
+        """Whether the predictor interpolates among times of this CNN on this device."""
+        return False
+
     def regression_terms(self, case: Case) -> dict[str, Term]:  # noqa: ARG002 - for subclasses
         """Terms of the regression behind `parts`, by name; empty if the predictor is no regression."""
         return {}

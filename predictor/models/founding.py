@@ -340,7 +340,7 @@ _NEAR_GENERAL = 0.3
 
 _TERMS = ("proxies", "host", "limit", "elementwise")
 _Key = tuple[str, int, ModeWords, str]
-"""CNN, image size, mode and chip that a law is of."""
+"""CNN, image size, mode and device that a law is of."""
 
 _CARD = "card"
 """Key of the half width on another card of the chip."""
@@ -359,7 +359,7 @@ _OWN_SHARE = 0.5
 
 
 class _OwnLaw(NamedTuple):
-    """Coefficients of a CNN on a chip: batch sizes low to high were measured on `gpus`.
+    """Coefficients of a CNN on a device, where batch sizes low to high were measured.
 
     `factor`: what the general coefficients are multiplied by on other chips.
     """
@@ -368,7 +368,6 @@ class _OwnLaw(NamedTuple):
     factor: float
     low: float
     high: float
-    gpus: tuple[str, ...]
 
 
 class ProxyTimes(_LinearStudy):
@@ -383,7 +382,7 @@ class ProxyTimes(_LinearStudy):
     ``elementwise`` is the bytes of all layers but products x the time for a byte of the proxy that moves most for its
     operations. Where no GPU time was measured, as on CPUs, ``proxies`` is of whole iterations and ``host`` is 0. Rows
     of kind ``proxy`` are the proxies. The general coefficients of a framework on GPUs, or on processors, are fitted on
-    all other rows of the same sources; those of each CNN, mode and chip near them. On a chip where the CNN was not
+    all other rows of the same sources; those of each CNN, mode and device near them. On a chip where the CNN was not
     measured the general ones answer, times a factor of the CNN.
     """
 
@@ -433,12 +432,12 @@ class ProxyTimes(_LinearStudy):
     def coefficients_of(self, case: Case) -> dict[str, float]:
         """Coefficients of the CNN in the mode on this chip, else the general ones x its factor on other chips."""
         self._check_fitted("general_")
-        law = self.laws_.get(_key(case))
+        law = self._law(case)
         if law is not None:
             return law.coefficients
         if case.cnn in self._proxies(case).curves:
             return _OF_PROXY
-        factors = [law.factor for law in self._laws_elsewhere(case)]
+        factors = [law.factor for law in self._laws_elsewhere(case).values()]
         factor = float(np.exp(np.mean(np.log(factors)))) if factors else 1.0
         return {name: factor * coefficient for name, coefficient in self._general(case).items()}
 
@@ -453,11 +452,18 @@ class ProxyTimes(_LinearStudy):
             )
         return general
 
-    def _laws_elsewhere(self, case: Case) -> list[_OwnLaw]:
-        """Laws of the CNN in the mode on other devices of the kind: GPUs, or processors."""
-        *of_cnn, chip = _key(case)
-        others = self.laws_.items()
-        return [law for key, law in others if [*key[:-1]] == of_cnn and is_cpu(key[-1]) == is_cpu(chip)]
+    def _law(self, case: Case) -> _OwnLaw | None:
+        """Law of the CNN in the mode on this device, else on another card of its chip."""
+        if _key(case) in self.laws_:
+            return self.laws_[_key(case)]
+        laws = self._laws_elsewhere(case).items()
+        return next((law for name, law in laws if design_of(device_of(name)) == design_of(case.gpu)), None)
+
+    def _laws_elsewhere(self, case: Case) -> dict[str, _OwnLaw]:
+        """Laws of the CNN in the mode on devices of the kind, GPUs or processors, by device."""
+        *of_cnn, device = _key(case)
+        others = {key[-1]: law for key, law in self.laws_.items() if [*key[:-1]] == of_cnn}
+        return {name: law for name, law in others.items() if is_cpu(name) == is_cpu(device)}
 
     def scope(self, case: Case) -> tuple[tuple[Reason, ...], ...]:
         """Reasons for caution; refused are devices and modes without proxies."""
@@ -470,13 +476,20 @@ class ProxyTimes(_LinearStudy):
             text = f"proxy-times was fitted on CNNs of {where}, and on its proxies"
             text += "" if is_card else f"; {_CHIP_WORDS}: time a CNN on it at two batch sizes, too"
             always = (Reason("gpu", text, 1.0), *always)
-        law = self.laws_.get(_key(case))
-        laws = self._laws_elsewhere(case) if law is None else [law]
+        law = self._law(case)
+        laws = [*self._laws_elsewhere(case).values()] if law is None else [law]
         if not laws:
             always = (Reason("cnn", "proxy-times was fitted on other CNNs in this mode", 1.0), *always)
         ends = [(law.low, law.high) for law in laws] or [proxies.range()]
         low, high = min(low for low, _ in ends), max(high for _, high in ends)
         return tuple((*always, *at_size) for at_size in _beyond("proxy-times", case.batch_sizes, low, high))
+
+    def knows(self, case: Case) -> bool:
+        """Whether the CNN was timed beside proxies on this device in this mode, at sizes around all that are asked."""
+        law = self.laws_.get(_key(case))
+        if law is None:
+            return False
+        return bool(law.low <= case.batch_sizes.min() and case.batch_sizes.max() <= law.high)
 
     def half_width(self, case: Case) -> float:
         """Half width of ln time: of batch sizes, of other cards of a chip on which the CNN was measured, or of chips.
@@ -484,11 +497,11 @@ class ProxyTimes(_LinearStudy):
         Between runs on other days the host differs as it does between cards. A CNN that was not measured counts as a
         chip that was not.
         """
-        widths, law = self.half_widths_, self.laws_.get(_key(case))
-        if law is None:
+        widths = self.half_widths_
+        if self._law(case) is None:
             return max(widths.values())
         of_card = widths.get(_CARD, max(widths.values()))
-        return widths.get(MEASURED, of_card) if case.gpu.name in law.gpus else of_card
+        return widths.get(MEASURED, of_card) if _key(case) in self.laws_ else of_card
 
     def calibrate(self, X: pd.DataFrame, y: Array) -> ProxyTimes:
         """As of the base; chips that were not measured have at least the width of published ones."""
@@ -555,7 +568,7 @@ class ProxyTimes(_LinearStudy):
         return laws
 
     def _own_laws(self, measured_cases: Sequence[tuple[Case, Array]]) -> dict[_Key, _OwnLaw]:
-        """Law of each CNN in each mode on each chip with two batch sizes or more."""
+        """Law of each CNN in each mode on each device with two batch sizes or more."""
         import pandas as pd
 
         by_key: dict[_Key, list[tuple[Case, Array]]] = {}
@@ -570,9 +583,8 @@ class ProxyTimes(_LinearStudy):
                 times = np.concatenate([ms for _, ms in members])
                 general_ms = np.linalg.norm(terms * general, self.power, axis=1)
                 factor = float(np.exp(_OWN_SHARE * np.log(times / general_ms).mean()))
-                gpus = tuple(sorted({case.gpu.name for case, _ in members}))
                 of_cnn = self._own_law(terms, times, general)
-                laws[key] = _OwnLaw(of_cnn, factor, float(sizes.min()), float(sizes.max()), gpus)
+                laws[key] = _OwnLaw(of_cnn, factor, float(sizes.min()), float(sizes.max()))
         return laws
 
     def _own_law(self, terms: pd.DataFrame, times: Array, general: pd.Series[float]) -> dict[str, float]:
@@ -628,7 +640,7 @@ class ProxyTimes(_LinearStudy):
             }
             for (device, mode), proxies in self.measured_.items()
         ]
-        names = ("cnn", "image_size", "mode", "chip")
+        names = ("cnn", "image_size", "mode", "device")
         laws = [dict(zip(names, key, strict=True)) | law._asdict() for key, law in self.laws_.items()]
         return {"measured": measured, "general": self.general_, "gpus": list(self.gpus_), "laws": laws}
 
@@ -648,10 +660,14 @@ class ProxyTimes(_LinearStudy):
         }
         self.gpus_ = tuple(learned["gpus"])
         self.laws_ = {
-            (str(entry["cnn"]), int(entry["image_size"]), tuple(entry["mode"]), str(entry["chip"])): _OwnLaw(
+            (
+                str(entry["cnn"]),
+                int(entry["image_size"]),
+                tuple(entry["mode"]),
+                str(entry["device"]),
+            ): _OwnLaw(
                 {name: finite(entry["coefficients"][name]) for name in _TERMS},
                 *(finite(entry[name]) for name in ("factor", "low", "high")),
-                tuple(entry["gpus"]),
             )
             for entry in learned["laws"]
         }
@@ -663,7 +679,7 @@ def _kind(case: Case) -> str:
 
 
 def _key(case: Case) -> _Key:
-    return case.cnn, case.image_size, _words(case.mode), design_of(case.gpu)
+    return case.cnn, case.image_size, _words(case.mode), case.gpu.name
 
 
 def _measured(X: pd.DataFrame, times: Array) -> dict[tuple[str, ModeWords], _Proxies]:

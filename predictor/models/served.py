@@ -29,7 +29,7 @@ from predictor.models.chainer import CHAINER_BY_PYTORCH, check_chainer, pytorch_
 from predictor.models.compiled import COMPILED
 from predictor.models.epochs import Epochs
 from predictor.models.extrapolation import Ranges
-from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
+from predictor.models.forecast import COVERAGE, Anchor, GpuTimeSplit, IterationForecast, Reason
 from predictor.models.hosts import host_ms, idle_ms, measuring_on, speed_of
 from predictor.models.join import join_host, with_gpu_share
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
@@ -193,7 +193,11 @@ class Model(Epochs):
         by_position: dict[int, IterationForecast] = {}
         for mode, own in positions.items():
             check_stop()
-            answers = self._in_mode(question, [devices[position][0] for position in own], mode)
+            gpus = [devices[position][0] for position in own]
+            answers = self._in_mode(question, gpus, mode)
+            if method == "auto" and mode.framework == "chainer" and host is None and not anchors:
+                pairs = zip(gpus, answers, strict=True)
+                answers = [self._judged_better(question.case(gpu, mode), answer) for gpu, answer in pairs]
             by_position |= zip(own, (_with_waits(answer, table, mode) for answer in answers), strict=True)
         return [by_position[position] for position in range(len(devices))]
 
@@ -291,6 +295,18 @@ class Model(Epochs):
                 converted[position] = replace(run, iteration_time_ms=time_ms, precision=precision_of_start)
         return [converted[position] for position in range(len(anchors))]
 
+    def _judged_better(self, case: Case, default: IterationForecast) -> IterationForecast:
+        """The default's forecast, or that of a method judged better for the case, split as the default's."""
+        better = self.named_methods().judged_better(case)
+        if better is None:
+            return default
+        factor = better.iteration_time_ms / default.iteration_time_ms
+        scaled = ("gpu_time_ms", "host_time_ms", "gpu_low_ms", "gpu_high_ms")
+        times = {name: factor * getattr(default, name) for name in scaled}
+        split = None if default.split is None else partial(_scaled_split, default.split, factor)
+        own = ("iteration_time_ms", "low_ms", "high_ms", "method", "trained_on", "extrapolates")
+        return replace(default, **times, **{name: getattr(better, name) for name in own}, split=split)
+
     def named_methods(self) -> Methods:
         """The methods beside the default's own."""
         return self.methods if isinstance(self.methods, Methods) else self.methods()
@@ -376,6 +392,12 @@ class Model(Epochs):
             f"measured: {', '.join(self.layers.modes()) or 'nothing'}. "
             "Measure some with `epochcast profile --preset quick` and pass the table as measurements."
         )
+
+
+def _scaled_split(split: Callable[[], GpuTimeSplit], factor: Array) -> GpuTimeSplit:
+    by_class, by_rung = split()
+    rungs = {rung: {name: factor * ms for name, ms in times.items()} for rung, times in by_rung.items()}
+    return {name: factor * ms for name, ms in by_class.items()}, rungs
 
 
 def _with_waits(forecast: IterationForecast, table: LayerTable, mode: Mode) -> IterationForecast:

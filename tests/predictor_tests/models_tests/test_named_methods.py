@@ -179,6 +179,24 @@ def test_a_fit_of_methods_reads_the_errors_of_an_evaluation(of_processor, tmp_pa
     assert [str(error) for error in model.named_methods().errors["proxy-times"]] == ["both by 25 %"]
 
 
+@pytest.mark.parametrize(
+    ("changed", "method"),
+    [
+        ({}, "proxy-times"),
+        ({"batch_sizes": [1024]}, "layer-times"),  # beyond those that were timed
+        ({"host": "p3.2xlarge"}, "layer-times"),
+        ({"gpus": "Tesla T4"}, "roofline"),
+        ({"framework": "pytorch"}, "layer-times"),
+    ],
+)
+def test_auto_takes_the_method_that_is_judged_better_for_what_is_known(changed, method):
+    asked = {"cnn": "vgg_cifar", "gpus": "H200", "batch_sizes": [100], "framework": "chainer", "precision": "fp32"}
+    question = asked | {"image_size": 32} | changed
+    answer = predict(question.pop("cnn"), question.pop("gpus"), question.pop("batch_sizes"), **question)[0]
+    assert answer.method == method
+    assert answer.gpu_time_ms > 0  # split as the default splits it
+
+
 def test_methods_lie_beside_their_model_as_json(refitted, tmp_path):
     read = Methods.beside(tmp_path / "mine.json", refitted.save(tmp_path / "mine.json"))()
     question = RESNET, [(H200, TF32)], np.array([64.0]), []
