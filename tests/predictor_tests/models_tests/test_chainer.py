@@ -1,5 +1,7 @@
 """The law of Chainer: PyTorch's iterations by ratios, what it says of itself, and what it leaves alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from ratios_fit import CHAINER, chainer_pairs
@@ -13,7 +15,9 @@ from predictor.errors import SchemaError
 from predictor.measurements.hosts import HostMeasurement, HostTime
 from predictor.models.chainer import SINGLE, pytorch_mode, windowed_ratio, windowed_share, windowed_size
 from predictor.models.forecast import Anchor, Reason
+from predictor.models.named import Methods
 from predictor.models.ratios import ratios_of
+from predictor.models.served import Model
 
 H200, A100, V100 = map(find_gpu, ("NVIDIA H200", "NVIDIA A100-SXM4-40GB", "Tesla V100-SXM2-16GB"))
 SIZES = [32, 128]
@@ -23,6 +27,12 @@ SHIPPED = ratios_of("chainer")
 def asked(model, cnn="resnet50", gpu=H200, precision="fp32", framework="chainer", **more):
     mode = Mode(framework, precision, capture=more.pop("capture", "eager"))
     return model.forecast(zoo_cnn(cnn), gpu, mode, SIZES, **more)
+
+
+@pytest.fixture(scope="module")
+def model():
+    """The shipped model without methods that are judged better for some CNNs."""
+    return replace(Model.load(), methods=Methods())
 
 
 @pytest.fixture(scope="module")
