@@ -190,7 +190,13 @@ def test_a_fit_of_methods_reads_the_errors_of_an_evaluation(of_processor, tmp_pa
     ],
 )
 def test_auto_takes_the_method_that_is_judged_better_for_what_is_known(changed, method):
-    asked = {"cnn": "vgg_cifar", "gpus": "H200", "batch_sizes": [100], "framework": "chainer", "precision": "fp32"}
+    asked = {
+        "cnn": "vgg_cifar",
+        "gpus": "H200",
+        "batch_sizes": [100],
+        "framework": "chainer",
+        "precision": "fp32",
+    }
     question = asked | {"image_size": 32} | changed
     answer = predict(question.pop("cnn"), question.pop("gpus"), question.pop("batch_sizes"), **question)[0]
     assert answer.method == method
