@@ -509,7 +509,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                 self.waits.append(len(self.events))
             if tensor.dtype == torch.bool:
                 return self._truth(tensor)
-            self._numbers_read += 1
+            self._numbers_read += not self.updating  # an optimizer reads a number of each parameter, and ends
             if self._numbers_read > _MOST_NUMBERS:
                 raise SchemaError(
                     f"the step reads more than {_MOST_NUMBERS:,} numbers of its tensors, as a loop does that ends by "

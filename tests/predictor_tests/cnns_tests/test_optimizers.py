@@ -95,3 +95,16 @@ def test_a_closure_runs_once_and_its_optimizer_is_read(torch):
     table = record(lambda: optimizer.step(closure))
     assert (table.step.optimizer_states, table.step.optimizer_passes) == (2.0, 18.0)
     assert (len(table), runs, optimizer.state) == (2, [], {})
+
+
+def test_what_an_optimizer_reads_of_its_parameters_is_no_endless_loop(torch, monkeypatch):
+    monkeypatch.setattr("predictor.cnns.torch_trace._MOST_NUMBERS", 3)
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
+    adam = torch.optim.Adam(net.parameters(), foreach=False)
+
+    def step():
+        adam.zero_grad()
+        net(torch.rand(2, 3, 8, 8)).mean().backward()
+        adam.step()
+
+    assert record(step).step.optimizer == "adam"
