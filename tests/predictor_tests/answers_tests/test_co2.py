@@ -65,3 +65,19 @@ def test_a_region_is_found_by_its_cloud_s_name_its_code_and_its_place():
 )
 def test_grams_are_written_in_the_unit_that_suits_them(grams, words):
     assert co2(grams) == words
+
+
+@pytest.mark.parametrize(
+    ("region", "place"),
+    [
+        ("eu-north-1", "Stockholm"), ("eu-west-1", "Ireland"), ("ap-southeast-2", "Sydney"), ("us-west-2", "Oregon"),
+        ("francecentral", "Paris"), ("swedencentral", "Stockholm"), ("norwayeast", "Norway"), ("us-central1", "Iowa"),
+    ],
+)  # fmt: skip
+def test_regions_of_the_three_clouds_have_the_grid_of_their_place(region, place):
+    assert find_grid(region).place == place
+
+
+def test_a_region_of_a_provider_is_on_one_grid():
+    names = [name for grid in all_grids() for name in grid.offers]
+    assert len(names) == len(set(names))
