@@ -31,6 +31,7 @@ from predictor.catalogue.devices import (
     default_precision,
     device_of,
     find_gpu,
+    is_cpu,
     precisions_of,
 )
 from predictor.catalogue.modes import (
@@ -429,7 +430,7 @@ def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") 
     those that the first has.
     """
     chosen: dict[str, Gpu] = {}
-    for gpu in as_list(gpus):
+    for gpu in _each_name(gpus):
         able_gpus = filter(compiles, all_gpus()) if capture in COMPILED else all_gpus()
         chosen |= {named_gpu.name: named_gpu for named_gpu in (able_gpus if _is_all(gpu) else [_named(gpu)])}
     if not chosen:
@@ -443,12 +444,20 @@ def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") 
 
 def left_out_of(gpus: object, precision: str | None) -> tuple[LeftOut, ...]:
     """Named GPUs that lack the precision; errors are those of `gpus_of`."""
-    named_gpus = dict.fromkeys(_named(gpu) for gpu in as_list(gpus) if not _is_all(gpu)) if precision else {}
+    named_gpus = (
+        dict.fromkeys(_named(gpu) for gpu in _each_name(gpus) if not _is_all(gpu)) if precision else {}
+    )
     return tuple(
         LeftOut(gpu.name, precision, f"the GPU has {', '.join(precisions_of(gpu))}")
         for gpu in named_gpus
         if precision is not None and precision not in precisions_of(gpu)
     )
+
+
+def _each_name(gpus: object) -> list[object]:
+    """Members of a list; a text may hold several names, with commas between, but for a CPU's."""
+    several = (gpu.split(",") if isinstance(gpu, str) and not is_cpu(gpu) else [gpu] for gpu in as_list(gpus))
+    return [name for names in several for name in names]
 
 
 def _is_all(gpu: object) -> bool:

@@ -110,6 +110,10 @@ _OTHER_VENDORS = re.compile(
     r"|trainium|inferentia\d?|intel|arc\s[ab]\d{3})\b",
     re.IGNORECASE,
 )
+_SEVERAL = re.compile(
+    r"(?P<n>\d+)\s*[x×*]\s*(?P<gpu>\S.*)|(?P<gpu_first>.*\S)\s*[x×*]\s*(?P<n_last>\d+)", re.IGNORECASE
+)
+"""Several GPUs in one name: "2x T4", "T4 x2"."""
 _VENDOR_WORDS = re.compile("nvidia|tesla|geforce|quadro")
 
 
@@ -137,6 +141,12 @@ def find_gpu(name: str) -> Gpu:
         raise UnknownGpuError(
             f"{name!r} is of another vendor: only NVIDIA GPUs are known. `epochcast gpu list` shows all "
             f"{len(all_gpus())}."
+        )
+    several = _SEVERAL.fullmatch(name.strip())
+    if several and _candidates(gpu := several["gpu"] or several["gpu_first"]):
+        raise UnknownGpuError(
+            f"{name!r} is {several['n'] or several['n_last']} GPUs: give the name of one, {gpu!r}, and their number as "
+            "n_gpus (--n-gpus), with the batch size of all of them."
         )
     if _key(name) == "cpu":
         raise UnknownGpuError(

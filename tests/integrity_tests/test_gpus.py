@@ -138,7 +138,7 @@ def test_bf16_runs_at_the_fp16_rate_and_tf32_at_half_of_it():
 
 def test_tensor_peak_is_what_its_tensor_cores_compute_at_a_clock_up_to_boost():
     """Dense, sums in fp32: GeForce RTX at half rate, and L40, too, by its data sheet."""
-    per_clock = {7.0: 1024, 7.2: 1024, 7.5: 1024, 8.0: 2048, 9.0: 4096, 10.0: 8192, 10.3: 8192}
+    per_clock = {7.0: 1024, 7.2: 1024, 7.5: 1024, 8.0: 2048, 8.7: 2048, 9.0: 4096, 10.0: 8192, 10.3: 8192}
 
     def clock_ghz(gpu: Gpu) -> float | None:
         if gpu.peak_fp16_tensor_tflop_per_s is None:

@@ -13,7 +13,7 @@ from predictor.answers.notes import REMEDIES, Reason
 from predictor.answers.question import Question
 from predictor.catalogue.devices import find_gpu
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import LeftOutWarning, OutOfRangeError, SchemaError
+from predictor.errors import LeftOutWarning, OutOfRangeError, SchemaError, UnknownGpuError
 
 
 @pytest.fixture
@@ -165,3 +165,14 @@ def test_an_epoch_as_an_anchor_gives_its_own_time_again(samples):
     run = {"gpu": "T4", "batch_size": 256, "epoch_time_s": samples / 200, "samples": samples}
     (row,) = predict("resnet50", "T4", 256, samples=samples, anchors=[run])
     assert row.epoch_time_s == pytest.approx(samples / 200, rel=0.02)
+
+
+def test_a_text_may_name_several_gpus_as_it_may_batch_sizes():
+    asked = [predict("resnet18", gpus, 8) for gpus in ("T4, L4", ["T4", "L4"])]
+    assert [row.gpu for row in asked[0]] == [row.gpu for row in asked[1]] == ["Tesla T4", "NVIDIA L4"]
+
+
+@pytest.mark.parametrize("name", ["T4 x2", "2x T4", "T4x2", "2 × T4"])
+def test_several_gpus_in_one_name_are_refused_with_the_option_for_their_number(name):
+    with pytest.raises(UnknownGpuError, match=r"is 2 GPUs: give the name of one, 'T4', .*--n-gpus"):
+        predict("resnet18", name, 8)
