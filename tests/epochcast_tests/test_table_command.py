@@ -1,6 +1,7 @@
 """`epochcast table`: measurements, specifications and counts of layers as one table."""
 
 from io import StringIO
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -48,3 +49,15 @@ def test_a_table_whose_run_goes_on_says_so_and_one_whose_run_was_stopped_how_to_
             package.feature_table(tmp_path / "mine.csv")
     with pytest.raises(DataError, match="Its run was stopped: repeat the command"):
         package.feature_table(tmp_path / "mine.csv")
+
+
+def test_a_fit_of_methods_prints_what_it_fitted_and_how_far_off_and_nothing_of_the_shipped_model(
+    epochcast, tmp_path
+):
+    tables = (f"datasets/measurements/cpu_chainer_{name}.csv.gz" for name in ("founding_proxies", "cnns"))
+    paths = [Path(__file__).parents[2] / table for table in tables]
+    run = epochcast("fit", *paths, "--method", "proxy-times", "--out", tmp_path / "mine.json")
+    fitted, error, *_ = run.out.splitlines()
+    assert fitted.startswith("proxy-times: 5 iterations of 2 CNNs")
+    assert error.startswith("  misses an unseen batch size by")
+    assert len(run.out) < 400
