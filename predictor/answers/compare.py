@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from predictor.answers.answer import columns_of, plain, scope_of
 from predictor.answers.changes import fast_training
 from predictor.answers.grid import (
+    LARGEST_TRIED,
     Iterations,
     batch_sizes_to_try,
     best_of_gpus,
@@ -36,14 +37,24 @@ from predictor.answers.ranking import (
     misses_by,
     pareto_front,
     ranking_order,
+    safety,
     within,
 )
 from predictor.answers.resolved import Device, ResolvedQuestion, Training, gpus_of
-from predictor.answers.verdict import Compiled, Verdict, verdict_of
+from predictor.answers.verdict import (
+    Changes,
+    Compiled,
+    Standing,
+    Verdict,
+    does_not_fit,
+    never_measured,
+    roles_of,
+    verdict_of,
+)
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.links import find_link, usual_link
 from predictor.catalogue.offers import Offer, offers_of_each
-from predictor.checks import MAX_BATCH_SIZE, as_list
+from predictor.checks import as_list
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.compiled import compile_seconds
 from predictor.models.data_parallel import Team
@@ -64,14 +75,15 @@ if TYPE_CHECKING:
 class GpuAnswers:
     """The iterations of some devices that are compared, device by device.
 
-    Of each device they begin at row `first`: those at the compared batch size, on as many GPUs as the question has and
-    then on more that share it, `n_splits` in all; then as many at the batch size of the best throughput of these GPUs.
-    `is_best`: whether the compared batch size is the best.
+    Of each device they begin at row `first`: its `n_splits` splits of mini-batches, then as many at the batch size of
+    the best throughput of the same GPUs. Of each row, `asked` is the split of the same mini-batch among as many GPUs as
+    the question has, and `is_best` whether these have their best batch size in it.
     """
 
     iterations: Iterations
     first: Places
     n_splits: Places
+    asked: Places
     is_best: NDArray[np.bool_]
 
 
@@ -79,12 +91,76 @@ class GpuAnswers:
 class Machines:
     """Every offer of the GPUs compared, GPU by GPU; one without an offer (None) where a GPU has none.
 
-    Of a plan's trials, `at_once` train on each at the same time; `gpu` is the place of its GPU.
+    Of a plan's trials, `at_once` train on each at the same time; `gpu` is the place of its GPU, `links` are what joins
+    several of them, empty where that is not known.
     """
 
     gpu: Places
     offers: Offers
     at_once: Places
+    links: Sequence[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """Every split of its GPU that each of some machines can do: it has as many GPUs, joined so.
+
+    Arrays have an entry per split: `index` of its machine among them, `machine`, and `split` of those of its GPU.
+    `total_h` are hours of the plan and the ends of their interval, `total_usd` NaN where a machine is not for rent.
+    """
+
+    plan: Plan
+    common: int | None
+    index: Places
+    machine: Places
+    split: Places
+    rows: OfferRows
+    total_h: list[Array]
+    usd_per_hour: Array
+
+    @cached_property
+    def total_usd(self) -> Array:
+        """Cost of the plan."""
+        return self.total_h[0] * self.usd_per_hour
+
+    @cached_property
+    def misses_by(self) -> Array | None:
+        """Share by which each misses the limit that it misses most; None without limits."""
+        return misses_by(self.plan, self.total_h[0], self.total_usd)
+
+    def is_other(self, batch_size: int | None) -> NDArray[np.bool_]:
+        """Whether each mini-batch is another than this one; of several that were given none is."""
+        sizes: NDArray[np.int64] = self.rows.numbers["batch_size"]
+        return np.zeros(len(sizes), dtype=bool) if self.common is None else sizes != batch_size
+
+    @property
+    def taken(self) -> Places:
+        """The split in which each machine trains fastest: one that fits, of the common mini-batch.
+
+        Where none fits it is the one that needs least memory.
+        """
+        fits = self.rows.numbers["fits_in_memory"]
+        lasts = np.where(fits, self.total_h[0], self.rows.numbers["peak_memory_gib"])
+        order = np.lexsort((lasts, self.is_other(self.common), ~fits, self.index))
+        split: Places = self.split[order[np.searchsorted(self.index, np.arange(self.index[-1] + 1))]]
+        return split
+
+    def standing(self, best: ComparisonRow) -> Standing:
+        """What the verdict weighs, beside the best row."""
+        is_sure = None
+        if never_measured(best):
+            is_sure = np.array([not reasons for reasons in self.rows.iterations.reasons()])
+        hours = [ends - self.plan.setup_h for ends in self.total_h]
+        return Standing(
+            fits=self.rows.numbers["fits_in_memory"],
+            is_other=self.is_other(best.batch_size),
+            time_h=self.total_h[0],
+            cost_usd=self.total_usd,
+            dear=self.total_h[2] * (self.usd_per_hour if self.plan.rank_by == "cost" else 1.0),
+            misses_by=self.misses_by,
+            safety=safety(self.plan, self.usd_per_hour, *hours),
+            is_sure=is_sure,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +168,11 @@ class Priced:
     """Trainings, one on each machine, with the rows taken there; arrays have an entry per machine.
 
     `on_asked` has as many GPUs as asked for, `taken` as many as train fastest, and `fastest` their best batch size.
+    `common` is the mini-batch of the comparison, None where several were given.
     """
 
     plan: Plan
+    common: int | None
     machines: Machines
     machine: Places
     is_best: NDArray[np.bool_]
@@ -125,8 +203,11 @@ class Priced:
     @cached_property
     def order(self) -> Places:
         """Places of the machines, best first."""
-        fits, time_h = self.taken.numbers["fits_in_memory"], self.total_h[0]
-        return ranking_order(fits, self.misses_by, self.total_usd, time_h, self.plan.rank_by)
+        fits = self.taken.numbers["fits_in_memory"]
+        is_other = self.taken.numbers["batch_size"] != self.common if self.common else np.zeros_like(fits)
+        return ranking_order(
+            fits, is_other, self.misses_by, self.total_usd, self.total_h[0], self.plan.rank_by
+        )
 
     @cached_property
     def best_of_gpus(self) -> Places:
@@ -139,15 +220,16 @@ class Priced:
 class Comparer:
     """A comparison of the devices that a question about one CNN asks for, on offers, at some batch sizes.
 
-    `common` is the batch size at which GPUs are compared if none was given, `tried` those of the question, or those
-    that are searched. `may_share`: several GPUs of an offer may share the mini-batch of one. `reference` is the GPU to
-    compare the others with, if one was asked for.
+    `common` is the mini-batch of every row if none was given, `compared` are this one or those that were given, `tried`
+    the same or those that are searched for the fastest. `may_share`: any number of an offer's GPUs may share the
+    mini-batch. `reference` is the GPU to compare the others with, if one was asked for.
     """
 
     resolved: ResolvedQuestion
     plan: Plan
     devices: list[Device]
     common: int | None
+    compared: list[int]
     tried: list[int]
     may_share: bool
     reference: Sequence[Gpu]
@@ -165,18 +247,19 @@ class Comparer:
             ).about("samples")
         _ = resolved.known, resolved.loading  # refuse what contradicts itself before anything is searched
         [table] = resolved.tables
-        common, tried = None, question.batch_sizes
+        common, compared = None, question.batch_sizes
+        tried = compared
         if tried is None:
             shares = question.n_gpus * question.parts
             largest = largest_local_batch_sizes(table, resolved.devices, question.n_gpus)
             common = common_batch_size(largest, samples, shares)
-            tried = sorted({*batch_sizes_to_try(largest, samples, shares), common})
+            compared, tried = [common], sorted({*batch_sizes_to_try(largest, samples, shares), common})
         resolved.local_sizes(tried)
         devices = (
             resolved.devices
         )  # what is wrong with the GPUs asked for is said before what is with the reference
         reference = () if plan.relative_to is None else gpus_of(plan.relative_to, question.precision)
-        return cls(resolved, plan, devices, common, tried, may_share, reference)
+        return cls(resolved, plan, devices, common, compared, tried, may_share, reference)
 
     @property
     def table(self) -> LayerTable:
@@ -196,124 +279,125 @@ class Comparer:
         )
 
     @cached_property
-    def _compared_sizes(self) -> list[int] | None:
-        """The batch size at which each GPU is compared; None where they were given."""
+    def _sizes(self) -> list[list[int]]:
+        """The mini-batches of each GPU: those compared, and after the common one what a GPU holds that holds less."""
         if self.common is None:
-            return None
+            return [self.compared] * len(self.gpus)
         n = self.resolved.question.n_gpus
         largest = largest_local_batch_sizes(self.table, self.devices, n)
-        return compared_batch_sizes(self.common, largest, n * self.resolved.question.parts)
+        held = compared_batch_sizes(self.common, largest, n * self.resolved.question.parts)
+        return [list(dict.fromkeys((*self.compared, size))) for size in held]
 
     @cached_property
-    def _teams(self) -> list[list[Team]]:
-        """Teams in which each GPU may share the mini-batch of one: of powers of two, and of all GPUs of an offer.
+    def _own_teams(self) -> list[Team | None]:
+        """Of each GPU the team that the question asks for; None for one GPU."""
+        return [rental.team for rental in rentals_of(self.resolved, self.gpus)]
 
-        None where it is not known what joins them: one GPU of an offer is taken to work, then.
+    @cached_property
+    def _teams(self) -> list[list[Team | None]]:
+        """Teams that share a mini-batch, by GPU: as the question asks, and where it leaves that open any of an offer.
+
+        One GPU of an offer is taken to work where it is not known what joins them.
         """
-        question = self.resolved.question
-        if not self.may_share or question.n_gpus > 1 or self.plan.trials > 1 or question.is_whole:
-            return [[]] * len(self.gpus)
-        prices_of: dict[str, list[Offer]] = {}
-        for offer in self.resolved.prices:
-            prices_of.setdefault(offer.gpu, []).append(offer)
-        has_replicas = self.resolved.question.parallel == "dp"
-        return [
-            _teams_of(gpu, self.offers.get(gpu.name, ()), prices_of.get(gpu.name, ()), has_replicas)
-            for gpu in self.gpus
-        ]
+        question, machines = self.resolved.question, self.machines
+        may_share = self.may_share and self.plan.trials == 1 and not question.is_whole
+        most_of: dict[tuple[int, str], int] = {}
+        for gpu, link, offer in zip(
+            machines.gpu.tolist(), machines.links, machines.offers.offers, strict=True
+        ):
+            if link and offer is not None:
+                most_of[gpu, link] = max(int(offer.gpu_count), most_of.get((gpu, link), 0))
+        teams: list[dict[Team | None, None]] = [{team: None} for team in self._own_teams]
+        for (gpu, link), most in most_of.items():
+            own = self._own_teams[gpu]
+            if own is not None:
+                teams[gpu][replace(own, link=find_link(link))] = None
+            elif may_share:
+                shares = tuple(size // question.parts for size in self._sizes[gpu])
+                teams[gpu] |= dict.fromkeys(_teams_of(link, most, shares, question.parallel == "dp"))
+        return list(map(list, teams))
 
     @cached_property
     def _shares(self) -> dict[int, dict[int, int]]:
         """By a number of GPUs, the images of one of them at each batch size tried that they share evenly."""
-        numbers = {team.n_gpus for teams in self._teams for team in teams} | {self.resolved.question.n_gpus}
+        numbers = {1 if team is None else team.n_gpus for teams in self._teams for team in teams}
         return {n: MiniBatch.even(self.tried, n, self.resolved.question.parts) for n in numbers}
 
-    def _splits(self, gpu_index: int, size: int) -> list[tuple[Team, int]]:
-        """Teams of a GPU, each with the images of one of its GPUs: a mini-batch of `size` shared.
-
-        Where GPUs are ranked by time and no batch size was given, each GPU may keep a whole mini-batch, too.
-        """
-        teams = self._teams[gpu_index]
-        splits = [(team, self._shares[team.n_gpus].get(size)) for team in teams]
-        if self.common is not None and self.plan.rank_by == "time":
-            most = min(MAX_BATCH_SIZE, self.resolved.samples or 0)
-            splits += [(team, size) for team in teams if size * team.n_gpus <= most]
-        return [(team, local_size) for team, local_size in splits if local_size is not None]
+    def _splits(self, gpu_index: int) -> Iterator[tuple[Team | None, int, int]]:
+        """Teams of a GPU, each with a mini-batch that it shares evenly and the images of one of its GPUs."""
+        for size in self._sizes[gpu_index]:
+            for team in self._teams[gpu_index]:
+                local_size = self._shares[1 if team is None else team.n_gpus].get(size)
+                if local_size is not None:
+                    yield team, size, local_size
 
     def gpu_answers(self) -> GpuAnswers:
         """Iterations of the compared GPUs in the question's mode."""
         resolved, gpus, tried, n = self.resolved, self.gpus, self.tried, self.resolved.question.n_gpus
-        own = [rental.team for rental in rentals_of(resolved, gpus)] if n > 1 else [None] * len(gpus)
-        asked_sizes = self._compared_sizes
-        shared_sizes = {
-            local_size
-            for gpu_index in range(len(gpus))
-            for size in (tried if asked_sizes is None else [asked_sizes[gpu_index]])
-            for _, local_size in self._splits(gpu_index, size)
-        }
-        own_share = self._shares[n]
-        tried_parts = [own_share[size] for size in tried]
-        local_sizes = sorted({*tried_parts, *shared_sizes})
-        index_of_size = {size: index for index, size in enumerate(local_sizes)}
+        splits = [list(self._splits(gpu_index)) for gpu_index in range(len(gpus))]
+        n_splits = np.array(list(map(len, splits)))
+        device = np.repeat(np.arange(len(gpus)), n_splits)
+        joined, sizes, local_sizes_of = zip(*chain.from_iterable(splits), strict=True)
+        size, local_size = np.array(sizes), np.array(local_sizes_of)
+        local_sizes = sorted({*local_sizes_of, *self._shares[n].values()})
+        tried_at = np.searchsorted(local_sizes, [self._shares[n][tried_size] for tried_size in tried])
         trainings = [(resolved.training, self.devices)]
         singles = Iterations.of(resolved, self.table, trainings, local_sizes, shared_by=self._shares)
-        teams: list[Team | None] = list(dict.fromkeys([None, *own, *chain.from_iterable(self._teams)]))
+        teams: list[Team | None] = list(dict.fromkeys([None, *chain.from_iterable(self._teams)]))
         team_at = {team: index for index, team in enumerate(teams)}
         firsts = len(local_sizes) * np.arange(len(gpus), dtype=np.int64)
-        tried_at = np.array([index_of_size[local_size] for local_size in tried_parts], dtype=np.int64)
         as_asked = singles.rows((firsts[:, None] + tried_at).ravel())
-        as_asked = as_asked.with_teams(teams, np.repeat([team_at[team] for team in own], len(tried)))
-        sizes, fast, is_best = self._sizes_of(as_asked)
-        splits = [[(own[i], own_share[size]), *self._splits(i, size)] for i, size in enumerate(sizes)]
-        n_splits = np.array([len(splits_of_gpu) for splits_of_gpu in splits])
-        device = np.repeat(np.arange(len(gpus)), n_splits)
-        team = np.array([team_at[joined] for joined, _ in chain.from_iterable(splits)])
-        local_size = np.array([split_size for _, split_size in chain.from_iterable(splits)])
-        fast_local = local_size.copy()
-        if self.common is not None:  # the batch size of the best throughput of each split
-            n_sizes, sizes_of_one = len(local_sizes), np.array(local_sizes)
-            together = singles.rows((n_sizes * device[:, None] + np.arange(n_sizes)).ravel())
-            together = together.with_teams(teams, np.repeat(team, n_sizes))
-            rates = (together.local_batch_size / together.times["iteration_time_ms"]).reshape(-1, n_sizes)
-            shared = [
-                [] if joined is None else list(self._shares[joined.n_gpus].values()) for joined in teams
-            ]
-            is_shared = np.array([np.isin(sizes_of_one, sizes_of_team) for sizes_of_team in shared])[team]
-            most = np.array([size or 0 for size in singles.devices.largest])[device]
-            is_tried = (is_shared | (sizes_of_one == local_size[:, None])) & (sizes_of_one <= most[:, None])
-            fastest = fastest_sizes(rates, is_tried)
-            fast_local = np.where(fastest < 0, local_size, sizes_of_one[fastest])
-        first = 2 * np.concatenate([[0], np.cumsum(n_splits)[:-1]])
-        fast_local[first // 2] = [own_share[size] for size in fast]
-        # device by device: all splits at the compared batch size, then at the fastest
-        n_rows = len(local_size)
-        order = np.lexsort((np.tile(np.arange(n_rows), 2), np.repeat([0, 1], n_rows), np.tile(device, 2)))
+        own_teams = np.array([team_at[team] for team in self._own_teams])
+        as_asked = as_asked.with_teams(teams, np.repeat(own_teams, len(tried)))
+        best = self._best_of(as_asked)[device, np.searchsorted(tried, size)]
+        team, fast_local = np.array([team_at[of_split] for of_split in joined]), local_size
+        if self.compared == [self.common]:
+            fast_local = self._fastest(singles, teams, device, team, local_size)
+        start = np.concatenate([[0], np.cumsum(n_splits)[:-1]])
+        index, numbers = (
+            np.arange(len(device)),
+            np.array([1 if of_split is None else of_split.n_gpus for of_split in joined]),
+        )
+        is_asked = numbers == n
+        asked = np.maximum.accumulate(np.where(is_asked, index, 0)) - start[device]
+        # device by device: all splits at their mini-batch, then at the fastest
+        order = np.lexsort((np.tile(index, 2), np.repeat([0, 1], len(device)), np.tile(device, 2)))
         local = np.concatenate([local_size, fast_local])[order]
         rows = singles.rows(firsts[np.tile(device, 2)[order]] + np.searchsorted(local_sizes, local))
-        return GpuAnswers(rows.with_teams(teams, np.tile(team, 2)[order]), first, n_splits, is_best)
+        rows = rows.with_teams(teams, np.tile(team, 2)[order])
+        return GpuAnswers(rows, 2 * start, n_splits, np.tile(asked, 2)[order], np.tile(best, 2)[order])
 
-    def _sizes_of(self, as_asked: Iterations) -> tuple[list[int], list[int], NDArray[np.bool_]]:
-        """Of each GPU the compared and the fastest batch size, and whether the former is the best of those tried.
+    def _fastest(
+        self,
+        singles: Iterations,
+        teams: Sequence[Team | None],
+        device: Places,
+        team: Places,
+        local_size: Places,
+    ) -> Places:
+        """Images of a GPU at the batch size of the best throughput of each split's GPUs, of those tried."""
+        sizes, largest = np.unique(singles.local_batch_size), singles.devices.largest
+        together = singles.rows((len(sizes) * device[:, None] + np.arange(len(sizes))).ravel())
+        together = together.with_teams(teams, np.repeat(team, len(sizes)))
+        rates = (together.local_batch_size / together.times["iteration_time_ms"]).reshape(-1, len(sizes))
+        own = self.resolved.question.n_gpus
+        numbers = [own if joined is None else joined.n_gpus for joined in teams]
+        shared = {n: np.isin(sizes, list(local_sizes.values())) for n, local_sizes in self._shares.items()}
+        is_shared = np.array([shared[n] for n in numbers])[team]
+        most = np.array([most or 0 for most in largest])[device]
+        is_tried = (is_shared | (sizes == local_size[:, None])) & (sizes <= most[:, None])
+        fastest = fastest_sizes(rates, is_tried)
+        return np.where(fastest < 0, local_size, sizes[fastest])
 
-        The compared one is the common one, as far as the GPU holds it; else the best, where none fits the one that
-        needs least memory. Rows are GPU by GPU, with the sizes tried.
-        """
-        shape, tried = (len(as_asked.devices.pairs), len(self.tried)), np.array(self.tried)
+    def _best_of(self, as_asked: Iterations) -> NDArray[np.bool_]:
+        """Of each GPU and each batch size tried, whether it is the best; rows are GPU by GPU, with the sizes tried."""
+        shape = (len(as_asked.devices.pairs), len(self.tried))
         question, samples = self.resolved.question, self.resolved.samples or 0
-        time_ms, images = as_asked.times["iteration_time_ms"], as_asked.batch_size
+        images = as_asked.batch_size
         mode, model = as_asked.devices.pairs[0][1], self.resolved.known.model
-        iterations = [Iteration(own.times["iteration_time_ms"]) for own in as_asked.of_epoch]
+        iterations = [Iteration(epoch_part.times["iteration_time_ms"]) for epoch_part in as_asked.of_epoch]
         time_s = epoch_times_s(iterations, images, samples, question.validation_samples, model, mode)
-        best = best_of_gpus(time_s.reshape(shape), as_asked.fits.reshape(shape))
-        chosen = best.argmax(axis=1)
-        if self._compared_sizes is not None:
-            chosen = np.searchsorted(tried, self._compared_sizes)
-        fast = chosen
-        if self.common is not None:
-            most = np.array([size or 0 for size in as_asked.devices.largest]) * question.n_gpus
-            fast = fastest_sizes((images / time_ms).reshape(shape), tried <= most[:, None])
-            fast = np.where(fast < 0, chosen, fast)
-        return tried[chosen].tolist(), tried[fast].tolist(), best[np.arange(len(chosen)), chosen]
+        return best_of_gpus(time_s.reshape(shape), as_asked.fits.reshape(shape))
 
     def in_modes(self, usual: GpuAnswers, modes: Sequence[tuple[Training, Sequence[int]]]) -> GpuAnswers:
         """The rows of `usual` in other modes, in the order of `modes`: each with its GPUs' positions in `gpus`.
@@ -326,7 +410,7 @@ class Comparer:
         new_first = 2 * np.concatenate([[0], np.cumsum(n_splits)[:-1]])
         rows = np.concatenate([start + np.arange(2 * n) for start, n in zip(first, n_splits, strict=True)])
         same_rows = self._same_rows(usual, modes, rows, 2 * n_splits)
-        answers = GpuAnswers(same_rows, new_first, n_splits, usual.is_best[gpus_of_modes])
+        answers = GpuAnswers(same_rows, new_first, n_splits, usual.asked[rows], usual.is_best[rows])
         resolved, table = self.resolved, self.table
         is_lacking = [not resolved.anchors(table, training) for training, _ in modes]
         lack_anchors = np.repeat(is_lacking, [len(gpu_indices) for _, gpu_indices in modes])
@@ -373,26 +457,85 @@ class Comparer:
         counts = [None if offer is None or plan.trials == 1 else offer.gpu_count for offer in offers]
         at_once = [1 if count is None else math.floor(count) // per_node for count in counts]
         feed = feed_of_offers(self.resolved, self.table.image_size, offers)
-        return Machines(gpu, Offers.of(self.resolved, offers, feed), np.array(at_once))
+        links = list(map(self._link_of, gpu.tolist(), offers))
+        return Machines(gpu, Offers.of(self.resolved, offers, feed), np.array(at_once), links)
+
+    def _link_of(self, gpu_index: int, offer: Offer | None) -> str:
+        """What joins several GPUs of an offer, as the question or the offer says, else usually; empty if not known."""
+        own = self._own_teams[gpu_index]
+        if offer is None or offer.gpu_count < 2 or self.resolved.team.link is not None:
+            return "" if own is None else own.link.name
+        try:
+            return offer.link or usual_link(self.gpus[gpu_index], self.resolved.prices).name
+        except SchemaError:
+            return ""
 
     def answers(self) -> tuple[GpuAnswers, Places]:
-        """Iterations of the GPUs, and each machine's fastest split: number of its GPUs that share a mini-batch.
+        """Iterations of the GPUs, and each machine's fastest split."""
+        answers = self.gpu_answers()
+        return answers, self.splits(answers).taken
 
-        Split 0, the number of GPUs asked for, stands where a training is too short to share.
-        """
-        machines, answers = self.machines, self.gpu_answers()
-        n_splits = answers.n_splits[machines.gpu]
-        machine = np.repeat(np.arange(len(n_splits)), n_splits)
-        split = np.arange(len(machine)) - np.repeat(np.cumsum(n_splits) - n_splits, n_splits)
-        places = answers.first[machines.gpu][machine] + split
-        rows, is_asked = self._rows_on(answers, machine, places), split == 0
-        long = _total_h(self.plan, machines.at_once, rows.rows(np.flatnonzero(is_asked)))[0]
-        nodes, offers = self.resolved.question.nodes, machines.offers.offers
+    def splits(
+        self, answers: GpuAnswers, machine: Places | None = None, device: Places | None = None
+    ) -> Splits:
+        """Every split of its GPU on each of some machines (all); `device`: the place of their GPUs in the answers."""
+        machine = np.arange(len(self.machines.gpu)) if machine is None else machine
+        device = self.machines.gpu[machine] if device is None else device
+        n_splits = answers.n_splits[device]
+        index = np.repeat(np.arange(len(machine)), n_splits)
+        split = np.arange(len(index)) - np.repeat(np.cumsum(n_splits) - n_splits, n_splits)
+        rows, names = answers.first[device][index] + split, {"": 0}
+        nodes, offers = self.resolved.question.nodes, self.machines.offers.offers
         most = np.array([math.inf if offer is None else offer.gpu_count * nodes for offer in offers])
-        may_share = (long[machine] >= _SHARED_FROM_H) & (answers.iterations.n_gpus[places] <= most[machine])
-        usable = is_asked | may_share
-        order = np.lexsort((rows.numbers["epoch_time_s"], ~rows.numbers["fits_in_memory"], ~usable, machine))
-        return answers, split[order[np.searchsorted(machine[order], np.arange(len(n_splits)))]]
+        teams = answers.iterations.teams
+        links, of_teams = (
+            np.array([names.setdefault(name, len(names)) for name in links])
+            for links in (self.machines.links, ["" if team is None else team.link.name for team in teams])
+        )
+        joined, of_row = of_teams[answers.iterations.team[rows]], machine[index]
+        is_enough = answers.iterations.n_gpus[rows] <= most[of_row]
+        possible = np.flatnonzero((joined == 0) | ((joined == links[of_row]) & is_enough))
+        of_row = of_row[possible]
+        on_offers = self._rows_on(answers, of_row, rows[possible])
+        return Splits(
+            self.plan,
+            self.common,
+            index[possible],
+            of_row,
+            split[possible],
+            on_offers,
+            _total_h(self.plan, self.machines.at_once[of_row], on_offers),
+            self.machines.offers.usd_per_hour[of_row],
+        )
+
+    def larger(self) -> ComparisonRow | None:
+        """The best row of the smallest mini-batch above the common one with which a machine holds the limits.
+
+        None if there is none among those tried, or no common mini-batch.
+        """
+        if self.common is None:
+            return None
+        most = min(LARGEST_TRIED, self.resolved.samples or LARGEST_TRIED)
+        sizes = [self.common << power for power in range(1, (most // self.common).bit_length())]
+        if not sizes:
+            return None
+        tried = sorted({*self.tried, *sizes})
+        larger = replace(self, common=None, compared=sizes, tried=tried, reference=())
+        answers = larger.gpu_answers()
+        splits = larger.splits(answers)
+        size, missed = splits.rows.numbers["batch_size"], splits.misses_by
+        holds = splits.rows.numbers["fits_in_memory"] & ~np.isnan(splits.total_usd)
+        holds = holds if missed is None else holds & (missed <= 0)
+        if not holds.any():
+            return None
+        is_other = ~holds | (size > size[holds].min())
+        order = ranking_order(holds, is_other, missed, splits.total_usd, splits.total_h[0], self.plan.rank_by)
+        return larger.rows_of(answers, splits, order[:1])[0]
+
+    def rows_of(self, answers: GpuAnswers, splits: Splits, chosen: Places) -> list[ComparisonRow]:
+        """The rows of some splits, without rank."""
+        priced = self.priced(answers, splits.split[chosen], splits.machine[chosen])
+        return self.rows(priced, np.arange(len(chosen)))
 
     def _rows_on(self, answers: GpuAnswers, machine: Places, places: Places) -> OfferRows:
         """These rows of the answers, each on one of the machines."""
@@ -407,13 +550,19 @@ class Comparer:
         machine = np.arange(len(self.machines.gpu)) if machine is None else machine
         device = self.machines.gpu[machine] if device is None else device
         first, n_splits = answers.first[device], answers.n_splits[device]
-        places = np.concatenate([first, first + split, first + n_splits + split])
+        places = np.concatenate(
+            [first + answers.asked[first + split], first + split, first + n_splits + split]
+        )
         rows, n = self._rows_on(answers, np.tile(machine, 3), places), len(machine)
         thirds = (rows.rows(range(start, start + n)) for start in (0, n, 2 * n))
-        return Priced(self.plan, self.machines, machine, answers.is_best[device], *thirds)
+        is_best = answers.is_best[first + split] | (self.common is None)
+        return Priced(self.plan, self.common, self.machines, machine, is_best, *thirds)
 
-    def fast(self, usual: GpuAnswers, split: Places) -> Priced | None:
-        """The same trainings in the fastest common mode of each GPU that has one; None if a precision was given."""
+    def fast(self, usual: GpuAnswers, split: Places) -> tuple[Priced, Priced] | None:
+        """The same trainings in the fastest common mode of each GPU that has one, and those in its fastest splits.
+
+        None if a precision was given.
+        """
         question, training = self.resolved.question, self.resolved.training
         if question.precision is not None or question.is_whole:
             return None
@@ -428,8 +577,10 @@ class Comparer:
         machine = np.flatnonzero(np.isin(self.machines.gpu, order))
         device = np.full(len(self.gpus), -1)
         device[order] = np.arange(len(order))
-        answers = self.in_modes(usual, list(modes.items()))
-        return self.priced(answers, split[machine], machine, device[self.machines.gpu[machine]])
+        answers, device = self.in_modes(usual, list(modes.items())), device[self.machines.gpu[machine]]
+        same, own = split[machine], self.splits(answers, machine, device).taken
+        priced = self.priced(answers, same, machine, device)
+        return priced, priced if np.array_equal(same, own) else self.priced(answers, own, machine, device)
 
     def compiled(self, row: ComparisonRow, usual: GpuAnswers, best: int) -> Compiled | None:
         """The best row under torch.compile, whose place among the machines is `best`.
@@ -490,7 +641,8 @@ class Comparer:
         used, used_by_one = numbers["gpus_used"], priced.on_asked.numbers["gpus_used"][places]
         at_once = self.machines.at_once
         one_h = _total_h(plan, at_once[priced.machine], priced.on_asked)[0][places]
-        one_h = np.where(used == used_by_one, math.nan, one_h)
+        is_alike = (used == used_by_one) | ~priced.on_asked.numbers["fits_in_memory"][places]
+        one_h = np.where(is_alike, math.nan, one_h)
         n, total_usd, missed = len(places), priced.total_usd[places], priced.misses_by
         hours, usd, nothing = time_h.tolist(), plain(total_usd), [None] * len(places)
         interrupted = Interruptions.of(plan, self.resolved.question.nodes)
@@ -540,21 +692,12 @@ class Comparer:
         return f"{scope} {NOT_COUNTED}" if uncounted else scope
 
 
-def _teams_of(gpu: Gpu, offers: Sequence[Offer], prices: Sequence[Offer], has_replicas: bool) -> list[Team]:
-    """Teams of a GPU."""
-    try:
-        usual = usual_link(gpu, prices)
-    except SchemaError:
-        return []
-    counts = {int(offer.gpu_count) for offer in offers}
-    numbers = counts | {2**i for i in range(1, max(counts, default=1).bit_length())}
-    names = {n: next(offer for offer in offers if offer.gpu_count >= n).link for n in sorted(numbers - {1})}
-    links = {n: find_link(name, "gpu") if name else usual for n, name in names.items()}
-    return [Team(n, 1, link, has_replicas=has_replicas) for n, link in links.items()]
+@lru_cache(maxsize=1024)
+def _teams_of(link: str, most: int, shares: tuple[int, ...], has_replicas: bool) -> list[Team]:
+    """Teams of up to so many GPUs on this link that divide one of these numbers of images evenly."""
+    numbers = (n for n in range(2, most + 1) if any(images % n == 0 for images in shares))
+    return [Team(n, 1, find_link(link), has_replicas=has_replicas) for n in numbers]
 
-
-_SHARED_FROM_H = 1 / 6
-"""Least hours on one GPU for several to be tried: starting their processes, which no time counts, takes a share."""
 
 _NAMES = tuple(column.name for column in fields(ComparisonRow))
 
@@ -583,16 +726,16 @@ class Comparison:
 def compare(question: Question, plan: Plan | None = None) -> Comparison:
     """Time and cost of training one CNN on every GPU, ranked, and which to rent; `plan` is one epoch by default.
 
-    Without `batch_sizes`, GPUs are compared at one size, the largest power of two up to 256 that fits on most of them,
-    and those that hold fewer, but 32 images, at the largest power of two that they hold; with several, each GPU keeps
-    its best, the smallest within 5 %. With `gpus` None: every GPU that an offer has and that trains in the precision.
-    `samples` or `data_set` is needed. With `n_gpus` 1, an offer of several GPUs is judged by as many of them as train
-    fastest together on the same mini-batch.
+    Without `batch_sizes`, all train on mini-batches of one size, the largest power of two up to 256 that fits on most
+    GPUs, whatever ranks them; what holds fewer, but 32 images, is shown at the largest power of two that it holds,
+    below the others. With several sizes, each offer keeps its fastest. With `gpus` None: every GPU that an offer has
+    and that trains in the precision. `samples` or `data_set` is needed. With `n_gpus` 1, an offer of several GPUs is
+    judged by as many of them, any number that divides the mini-batch evenly, as train fastest together.
 
     Rows that hold budget and deadline come first, by cost or time (`plan.rank_by`); then those that miss them, by how
-    much; then what cannot be rented as asked or does not fit in memory. Cost is the whole instance x time. Each GPU
-    keeps its best offer unless `all_offers` is set. Historic offers never appear. The vCPUs of an offer bound the
-    loading of JPEG data sets, unless `loader` is ``none``.
+    much; then other mini-batches, and what cannot be rented as asked or does not fit in memory. Cost is the whole
+    instance x time. Each GPU keeps its best offer unless `all_offers` is set. Historic offers never appear. vCPUs bound
+    the loading of JPEG data sets, unless `loader` is ``none``.
 
     SchemaError, OutOfRangeError, UnknownCnnError or UnknownGpuError if the question makes no sense.
     """
@@ -603,21 +746,38 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
             f"{named('spot')}, too, or leave it out."
         ).about("interruptions_per_day")
     comparer = Comparer.of(ResolvedQuestion.of(question, "compare"), plan)
-    usual, split = comparer.answers()
+    usual = comparer.gpu_answers()
+    splits = comparer.splits(usual)
+    split = splits.taken
     priced = comparer.priced(usual, split)
-    fast = comparer.fast(usual, split)
+    fast, if_all_fast = comparer.fast(usual, split) or (None, None)
     ranked = priced.order if plan.all_offers else priced.best_of_gpus
     rows = comparer.ranked_rows(priced, ranked, fast)
-    best = ranked[0]
+    best, scope = ranked[0], comparer.scope(usual)
     if not rows[0].fits_in_memory:
-        return Comparison(rows, comparer.scope(usual), verdict_of(rows, plan))
+        return Comparison(rows, scope, does_not_fit(rows))
+    roles = roles_of(splits.standing(rows[0]), plan)
+    row_of = dict(zip(zip(ranked.tolist(), split[ranked].tolist(), strict=True), rows, strict=True))
+    keys = {
+        position: (int(splits.machine[position]), int(splits.split[position])) for position in roles.positions
+    }
+    unranked = np.array([position for position, key in keys.items() if key not in row_of], dtype=np.int64)
+    if unranked.size:
+        own = comparer.rows_of(usual, splits, unranked)
+        row_of |= {keys[position]: row for position, row in zip(unranked.tolist(), own, strict=True)}
+    role_rows = {position: row_of[key] for position, key in keys.items()}
     changed = if_fast = None
-    if fast is not None:
+    if fast is not None and if_all_fast is not None:
         changed = next(iter(comparer.rows(fast, np.flatnonzero(fast.machine == priced.machine[best]))), None)
-        first = comparer.rows(fast, fast.order[:1])[0]
+        [first] = comparer.rows(if_all_fast, if_all_fast.order[:1])
         if_fast = first if first.fits_in_memory else None
-    compiled = comparer.compiled(rows[0], usual, int(best))
-    return Comparison(rows, comparer.scope(usual), verdict_of(rows, plan, changed, if_fast, compiled))
+    changes = Changes(
+        fast=changed,
+        if_fast=if_fast,
+        compiled=comparer.compiled(rows[0], usual, int(best)),
+        larger=None if rows[0].holds_limits else comparer.larger(),
+    )
+    return Comparison(rows, scope, verdict_of(rows, plan, roles, role_rows, changes))
 
 
 _FAST = (

@@ -45,13 +45,15 @@ MOST_COMPARED = 256
 """Largest batch size at which GPUs are compared if none is given: much larger ones need another learning rate and cost
 accuracy."""
 
+LARGEST_TRIED = 4096
+"""Largest batch size that is tried: beyond it nothing was measured."""
+
 NOT_ONE_IMAGE = (
     "the CNN does not fit in the memory of any of these GPUs, not even with one image. "
     "Ask for GPUs with more memory, smaller images, or a precision such as amp_bf16."
 )
 
 _FEWEST_COMPARED = 32  # a GPU that holds fewer images is not compared at what it holds
-_LARGEST_TRIED = 4096  # beyond it nothing was measured
 
 
 def largest_local_batch_sizes(
@@ -83,7 +85,7 @@ def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpu
     holding = [size for size in largest if size is not None]
     if not holding:
         raise OutOfRangeError(NOT_ONE_IMAGE).about("gpus")
-    most = min(max(holding), samples or _LARGEST_TRIED, _LARGEST_TRIED)
+    most = min(max(holding), samples or LARGEST_TRIED, LARGEST_TRIED)
     return [n_gpus * 2**i for i in range(max(1, most // n_gpus).bit_length())]
 
 

@@ -37,6 +37,11 @@ WAITS = ("first_wait_s", "first_wait_low_s", "first_wait_high_s")
 STARTS = ("start_s", "start_low_s", "start_high_s")
 """What the first epoch takes longer than later ones, and the ends of its interval."""
 
+VCPUS_OF_A_GPU = 16.0
+VCPUS_SPREAD = 4.0
+"""vCPUs for each GPU of offers that do not say them, and the factor of their 90 % interval: of 233 that do, 90 % have
+them, whatever their GPU (`tests/integrity_tests/test_offers.py`)."""
+
 _MEASURED_SPREAD = 1.15
 """Factor of the 90 % interval of a measured rate: judged by repeats on a busy machine."""
 _GB_PER_GIB = 2**30 / 1e9
@@ -58,23 +63,27 @@ def feed_of_rentals(
     """Feed of the GPUs of a prediction on these offers; None where loading is not asked for.
 
     The workers asked for are as fast as the same number measured together, else taken to have a vCPU each; without a
-    number of them, they are as many as the vCPUs of the offer keep busy. SchemaError if no rate is known, or neither
-    workers nor the vCPUs of an offer are.
+    number of them, they are as many as the vCPUs of the offer keep busy. SchemaError if no rate is known, or there are
+    neither workers nor an offer.
     """
     if not resolved.loading.is_asked:
         return None
     images = _Images(resolved, image_size)
     if resolved.loading.has_number:
         return images.feed_of_workers()
-    vcpus = []
-    for offer in offers:
-        if offer is None or offer.vcpus is None:
-            rent = "" if offer is None else f"{offer.provider} {offer.instance}"
-            why = f"the vCPUs of {rent} are not known" if rent else "there is no offer"
-            text = f"workers is missing, and {why} to take them from. Pass workers, those of each GPU."
-            raise SchemaError(text).about("workers")
-        vcpus.append(offer.vcpus)
-    return images.feed(np.array(vcpus))
+    if None in offers:
+        text = "workers is missing, and there is no offer to take them from. Pass workers, those of each GPU."
+        raise SchemaError(text).about("workers")
+    return images.feed(*_vcpus_of(offers, math.nan))
+
+
+def _vcpus_of(offers: Sequence[Offer | None], without: float) -> tuple[Array, Array]:
+    """Number of vCPUs of each offer, `without` one where there is none, and the factors of their intervals."""
+    vcpus = [
+        without if offer is None else offer.vcpus or VCPUS_OF_A_GPU * offer.gpu_count for offer in offers
+    ]
+    is_known = [offer is None or offer.vcpus is not None for offer in offers]
+    return np.array(vcpus), np.where(is_known, 1.0, VCPUS_SPREAD)
 
 
 def feed_of_offers(
@@ -83,17 +92,17 @@ def feed_of_offers(
     """Feed of the GPUs of offers in a comparison; None where loading is not counted.
 
     Loading is counted where it is asked for, and by default where the data set is stored as JPEGs; the offer's vCPUs
-    bound it. Without known vCPUs (NaN) it is counted only for a given number of workers. `for_words`: the feed, whose
-    words say so, also where no offer's vCPUs are known. SchemaError if a feed needs a rate that is not known.
+    bound it. Without an offer (NaN) it is counted only for a given number of workers. `for_words`: the feed, whose
+    words say so, also where there is no offer. SchemaError if a feed needs a rate that is not known.
     """
     if not (resolved.loading.is_asked or resolved.is_bound_by_default):
         return None
-    unknown = math.inf if resolved.loading.has_number else math.nan
-    vcpus = np.array([unknown if offer is None or offer.vcpus is None else offer.vcpus for offer in offers])
+    vcpus, spread = _vcpus_of(offers, math.inf if resolved.loading.has_number else math.nan)
     if np.isnan(vcpus).all() and not for_words:
         return None
-    bound = " where the vCPUs of the offer are known, which bound it"
-    return _Images(resolved, image_size).feed(vcpus, bound)
+    unknown = f"; {VCPUS_OF_A_GPU:g} for each GPU, within a factor of {VCPUS_SPREAD:g}, where it does not say"
+    bound = f", bound by the vCPUs of the offer{unknown * bool((spread > 1).any())}"
+    return _Images(resolved, image_size).feed(vcpus, spread, bound)
 
 
 def loading_left_out(
@@ -101,7 +110,7 @@ def loading_left_out(
 ) -> float:
     """How many times as long as training the loading would take that a prediction does not count.
 
-    0 where it counts loading, the data set is not stored as JPEGs, or the vCPUs of the offer are not known.
+    0 where it counts loading, or the data set is not stored as JPEGs.
     """
     feed = None if resolved.loading.is_asked else feed_of_offers(resolved, image_size, [offer])
     if feed is None:
@@ -220,8 +229,8 @@ class _Images:
         loader = self.options.loader
         return find_loader(loader if loader in LOADERS else USUAL_LOADER, self.stored)
 
-    def feed(self, vcpus: float | Array, bound: str = "") -> Feed:
-        """What feeds machines of these vCPUs; `bound` are words on the vCPUs."""
+    def feed(self, vcpus: float | Array, vcpus_spread: float | Array = 1.0, bound: str = "") -> Feed:
+        """What feeds machines of these vCPUs, within a factor; `bound` are words on the vCPUs."""
         options, rates = self.options, self._rates()
         in_all = options.rate_of("machine")
         if in_all is not None:
@@ -243,6 +252,7 @@ class _Images:
             in_all=in_all or math.inf,
             machine_workers=options.workers_of("machine"),
             alone=rates.alone,
+            vcpus_spread=vcpus_spread,
             words=words,
         )
 

@@ -16,6 +16,9 @@ from predictor.arrays import Array
 MINUTES = 3.0
 """Of a machine, for a profile or some hundred iterations of the CNN."""
 
+WORTH_MEASURING_H = 10 * MINUTES / 60
+"""Least hours of a training that is worth measuring before: the measurement takes a tenth of it at most."""
+
 ERRORS_ALIKE = 0.3
 """Correlation of two GPUs' errors about one CNN: 0.32 with the GPU held out, 0.55 with the CNN (PROFET); with the lower
 one the regrets that are expected are those that are paid (tag `campaigns`)."""
@@ -68,9 +71,11 @@ def choices_after(cost_usd: Array, spread: Array, error: Array) -> NDArray[np.in
 
 
 def measuring_of(rows: Sequence[ComparisonRow], plan: Plan) -> Measuring | None:
-    """Worth of measuring the first row; None where measuring does not pay, or cost does not decide."""
+    """Worth of measuring the first row; None where it does not pay, is over a tenth of it, or time decides."""
     choices = [row for row in rows if row.fits_in_memory and row.holds_limits and row.total_cost_usd][:_MOST]
     if plan.rank_by != "cost" or len(choices) < 2 or choices[0] is not rows[0]:
+        return None
+    if rows[0].total_time_h < WORTH_MEASURING_H:
         return None
     cost_usd = np.array([row.total_cost_usd for row in choices], dtype=float)
     spread = np.array([math.log(row.total_high_h / row.total_low_h) / _NORMAL for row in choices])

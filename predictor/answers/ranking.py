@@ -97,8 +97,12 @@ class ComparisonRow(PredictionRow):
         return self.misses_by is None or self.misses_by <= 0
 
 
+_ALIKE = 1.02  # times the least of costs or times that tie
+
+
 def ranking_order(
     fits_in_memory: NDArray[np.bool_],
+    is_other: NDArray[np.bool_],
     misses_by: Array | None,
     total_cost_usd: Array,
     total_time_h: Array,
@@ -106,14 +110,39 @@ def ranking_order(
 ) -> Places:
     """Indices of rows, best first: what fits, is for rent and holds the limits, by cost or time; then what misses them.
 
-    The last are in the order of what they miss. Costs are NaN where a row is not for rent, and `misses_by` is None
-    without limits.
+    The last are in the order of what they miss. `is_other`: a row has another mini-batch than the common one, which is
+    another training, and follows all that have it. Costs are NaN where a row is not for rent, and `misses_by` is None
+    without limits. Of rows whose costs tie (`tied`) the faster comes first, of those whose times do the cheaper.
     """
     cost = np.where(np.isnan(total_cost_usd), np.inf, total_cost_usd)
-    wanted = (cost, total_time_h) if rank_by == "cost" else (total_time_h, cost)
+    wanted = (tied(cost), total_time_h) if rank_by == "cost" else (tied_hours(total_time_h), cost)
     missing = np.zeros(len(cost)) if misses_by is None else np.maximum(0.0, misses_by)
-    keys = (~fits_in_memory, np.isnan(total_cost_usd), missing > 0, missing, *wanted)
+    keys = (~fits_in_memory, np.isnan(total_cost_usd), is_other, missing > 0, missing, *wanted)
     return np.lexsort(keys[::-1])
+
+
+def tied(values: Array, units: Array | float = 1.0) -> Array:
+    """Each value, or the least value that it ties with: within 2 %, and the same to two digits of its unit.
+
+    Answers print two digits, and no interval of theirs is narrower than 2 %.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        in_units = values / units
+        digits = 10.0 ** (np.floor(np.log10(in_units)) - 1)
+        shown = (np.round(in_units / digits) * digits).tolist()
+    keys, least, least_shown = values.copy(), -math.inf, math.nan
+    for place, value in zip((order := np.argsort(values)).tolist(), values[order].tolist(), strict=True):
+        if value <= _ALIKE * least and math.isclose(shown[place], least_shown):
+            keys[place] = least
+        else:
+            least, least_shown = value, shown[place]
+    return keys
+
+
+def tied_hours(hours: Array) -> Array:
+    """As `tied`, in the units that answers print."""
+    seconds = 3600.0 * hours
+    return tied(hours, np.select([seconds < 120, seconds < 7200], [1 / 3600, 1 / 60], 1.0))
 
 
 def pareto_front(points: Sequence[tuple[float, float | None] | None]) -> list[bool]:
@@ -169,6 +198,26 @@ def chance_within(limit: float, value: float, low: float, high: float) -> float:
     if spread == 0 or distance == 0:
         return 0.5 if distance == 0 else float(distance > 0)
     return 0.5 * (1.0 + math.erf(_Z * distance / spread / math.sqrt(2.0)))
+
+
+def safety(plan: Plan, usd_per_hour: Array, *ends_h: Array) -> Array:
+    """What grows with the chance that budget and deadline hold, by row: `chance_within` before its error function.
+
+    0 without limits; least where a price is not known. `ends_h`: hours of the training without set-up and the ends of
+    their interval.
+    """
+    limits_h = [] if plan.deadline_h is None else [np.full(len(usd_per_hour), plan.deadline_h)]
+    if plan.budget_usd is not None:
+        free = np.where(usd_per_hour == 0, np.inf, np.nan)
+        limits_h.append(np.divide(plan.budget_usd, usd_per_hour, out=free, where=usd_per_hour > 0))
+    if not limits_h:
+        return np.zeros(len(usd_per_hour))
+    hours, low_h, high_h = ends_h
+    left_h = np.min(limits_h, axis=0) - plan.setup_h
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distance = np.log(np.maximum(left_h, 0.0) / hours)
+        spread = np.where(distance > 0, np.log(high_h / hours), np.log(hours / low_h))
+        return np.nan_to_num(np.where(distance == 0, 0.0, distance / spread), nan=-np.inf)
 
 
 def chances(plan: Plan, usd_per_hour: Sequence[float | None], *ends_h: Sequence[float]) -> list[float | None]:

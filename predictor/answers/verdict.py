@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 import numpy as np
+from numpy.typing import NDArray
 
-from predictor.answers.measuring import Measuring, measuring_of
+from predictor.answers.measuring import WORTH_MEASURING_H, Measuring, measuring_of
 from predictor.answers.notes import (
     MEASURE_IT,
     Note,
@@ -25,7 +25,16 @@ from predictor.answers.notes import (
     rounded_duration,
 )
 from predictor.answers.question import Plan
-from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, ranking_order, short_offer
+from predictor.answers.ranking import (
+    ComparisonRow,
+    limits_in_words,
+    place_of,
+    ranking_order,
+    short_offer,
+    tied,
+    tied_hours,
+)
+from predictor.arrays import Array
 from predictor.catalogue.devices import short_name
 from predictor.models.compiled import measured_where
 
@@ -74,11 +83,13 @@ class Verdict:
     """What to rent, in one sentence and as data.
 
     `best` is the row that ranks first; None if the training fits on no GPU. `cheapest`, `fastest` and `safest` are
-    rows with a price, if any has one, that hold the wishes, or of all that fit if none does: the safest has the highest
+    of every offer and every number of its GPUs that share the best row's mini-batch: rows with a price, if any has one,
+    that hold the wishes, or of all that fit if none does: the safest has the highest
     chance to hold the wishes, without wishes the lowest upper end of the interval of what is ranked. `measured` is the
     best row that extrapolates in nothing, where the best row's GPU was never measured. `binding` names
     what keeps a better offer out (``memory``, ``budget``, ``deadline``), `without_binding` is that offer. `misses_by`
-    is the share by which the best row misses the wishes. `fast_ratio` is the time of the best row in `fast_precision`
+    is the share by which the best row misses the wishes; `larger_batch` the best row of the smallest larger mini-batch
+    that holds them, where none does at the common one. `fast_ratio` is the time of the best row in `fast_precision`
     and `fast_memory_format` as a share of its time; `best_if_fast` the row that would then rank first. `compiled` is
     the best row under torch.compile, `compiled_fast` in the fast mode, too, and `compile_s` the seconds that compiling
     takes once a training, which their times hold; None where that is not predicted, and where several GPUs train
@@ -97,6 +108,7 @@ class Verdict:
     safest: Choice | None
     binding: tuple[str, ...]
     without_binding: Choice | None
+    larger_batch: Choice | None
     fast_precision: str | None
     fast_memory_format: str | None
     fast_ratio: float | None
@@ -108,63 +120,150 @@ class Verdict:
     hints: tuple[Note, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The best row in its GPU's fastest common mode (None: the question fixes the mode), and compiled where predicted.
+
+    `if_fast` is the row that ranks first if all train in their fastest mode, if it fits; `larger` that of the smallest
+    larger mini-batch with which a machine holds the limits, where none does with the common one.
+    """
+
+    fast: ComparisonRow | None = None
+    if_fast: ComparisonRow | None = None
+    compiled: Compiled | None = None
+    larger: ComparisonRow | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Standing:
+    """Every offer with every number of its GPUs as the verdict weighs it: arrays of one length, NaN where unknown.
+
+    `is_other`: another mini-batch than that of the best row. `dear` is the upper end of what is ranked, `safety` grows
+    with the chance to hold the limits. `is_sure`: whether it extrapolates in nothing; None where the best row's GPU was
+    measured.
+    """
+
+    fits: NDArray[np.bool_]
+    is_other: NDArray[np.bool_]
+    time_h: Array
+    cost_usd: Array
+    dear: Array
+    misses_by: Array | None
+    safety: Array
+    is_sure: NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Places in a standing by what they are best in; `parts`: their names and in which part, `` within 24 h`` or empty.
+
+    `free` ranks first without wishes and with memory enough; `measured` is the best that extrapolates in nothing, None
+    where there is none or the best row's GPU was measured.
+    """
+
+    fastest: int
+    cheapest: int | None
+    safest: int
+    free: int
+    measured: int | None
+    parts: Mapping[str, str]
+
+    @property
+    def positions(self) -> list[int]:
+        """All places, each once."""
+        places = (self.fastest, self.cheapest, self.safest, self.free, self.measured)
+        return list(dict.fromkeys(place for place in places if place is not None))
+
+
+def roles_of(standing: Standing, plan: Plan) -> Roles:
+    """Who is best in what, of all that share the mini-batch of the best one, which fits in memory."""
+    fits, is_priced, same = standing.fits, ~np.isnan(standing.cost_usd), ~standing.is_other
+    holds = np.ones_like(fits) if standing.misses_by is None else standing.misses_by <= 0
+    rentable = fits & same & (is_priced if (fits & same & is_priced).any() else same)
+    rentable &= holds if (rentable & holds).any() else same
+    places = np.flatnonzero(rentable)
+    cost_usd, time_h = tied(np.where(is_priced, standing.cost_usd, np.inf)), tied_hours(standing.time_h)
+    dear = np.where(np.isnan(standing.dear), np.inf, standing.dear)
+    fastest, cheapest, safest = (
+        int(places[np.lexsort([key[places] for key in keys])[0]])
+        for keys in ((cost_usd, time_h), (time_h, cost_usd), (dear, -standing.safety))
+    )
+    limits = limits_in_words(plan)
+
+    def part_of(measure: Array, chosen: int) -> str:
+        """The part in which the chosen one has the least of a measure."""
+        less = same & (measure < measure[chosen])
+        lacking = {
+            "that fits": ~fits,
+            "for rent": fits & ~is_priced & is_priced[chosen],
+            f"within {limits}": fits & (is_priced | ~is_priced[chosen]),
+        }
+        return "".join(f" {words}" for words, lacks in lacking.items() if (less & lacks).any())
+
+    ranking = standing.cost_usd, standing.time_h, plan.rank_by
+    measured, parts = None, {}
+    if standing.is_sure is not None and (standing.is_sure & fits & same).any():
+        is_sure = standing.is_sure & fits & same
+        measured = int(ranking_order(is_sure, standing.is_other, standing.misses_by, *ranking)[0])
+        role = "Cheapest" if plan.rank_by == "cost" and is_priced[measured] else "Fastest"
+        within = f" within {limits}" if limits else ""
+        parts["measured"] = f"{role} measured{within}" if holds[measured] else "Nearest measured"
+    parts["fastest"] = f"Fastest{part_of(time_h, fastest)}"
+    parts["cheapest"] = f"Cheapest{part_of(cost_usd, cheapest)}"
+    parts["safest"] = f"Safest{part_of(-standing.safety, safest)}"
+    free = int(ranking_order(np.ones_like(fits), standing.is_other, None, *ranking)[0])
+    return Roles(fastest, cheapest if is_priced[cheapest] else None, safest, free, measured, parts)
+
+
+def does_not_fit(rows: Sequence[ComparisonRow]) -> Verdict:
+    """The verdict on rows none of which fits in memory."""
+    roomiest = max(rows, key=lambda row: row.largest_batch_size or 0)
+    most = roomiest.largest_batch_size
+    holds = (
+        f"{short_name(roomiest.gpu)} holds the most, batch {most:,}" if most else "none holds a single image"
+    )
+    sentence = (
+        f"Does not fit: batch {roomiest.batch_size:,} needs {roomiest.peak_memory_gib:.1f} GiB, more than any of "
+        f"these GPUs has; {holds}."
+    )
+    empty: dict[str, None] = dict.fromkeys(Verdict.__dataclass_fields__)
+    return Verdict(**empty | {"sentence": sentence, "binding": ("memory",), "hints": ()})  # type: ignore[arg-type]
+
+
 def verdict_of(
     rows: Sequence[ComparisonRow],
     plan: Plan,
-    changed: ComparisonRow | None = None,
-    if_fast: ComparisonRow | None = None,
-    compiled: Compiled | None = None,
+    roles: Roles,
+    role_rows: Mapping[int, ComparisonRow],
+    changes: Changes,
 ) -> Verdict:
-    """The verdict on ranked rows, best first, at least one.
-
-    `changed` is the best row in its GPU's fastest common mode (None: the question fixes the mode), `if_fast` the row
-    that ranks first if all train in theirs, if it fits; `compiled` the best row compiled, where that is predicted.
-    """
-    if not any(row.fits_in_memory for row in rows):
-        roomiest = max(rows, key=lambda row: row.largest_batch_size or 0)
-        most = roomiest.largest_batch_size
-        holds = (
-            f"{short_name(roomiest.gpu)} holds the most, batch {most:,}"
-            if most
-            else "none holds a single image"
-        )
-        sentence = (
-            f"Does not fit: batch {roomiest.batch_size:,} needs {roomiest.peak_memory_gib:.1f} GiB, more than any of "
-            f"these GPUs has; {holds}."
-        )
-        empty: dict[str, None] = dict.fromkeys(Verdict.__dataclass_fields__)
-        return Verdict(**empty | {"sentence": sentence, "binding": ("memory",), "hints": ()})  # type: ignore[arg-type]
-    words = _Words(rows, plan, changed, if_fast, compiled)
-    best, roles, fitting = words.best, words.roles, words.fitting
+    """The verdict on ranked rows, best first, the first of which fits; `role_rows` are those of `Roles.positions`."""
+    words = _Words(rows, plan, roles, role_rows, changes)
+    best, fitting = words.best, [row for row in rows if row.fits_in_memory]
+    changed, compiled = changes.fast, changes.compiled
     return Verdict(
         sentence=words.sentence(),
         best=_choice(best),
         holds_wishes=None if best.misses_by is None else best.holds_limits,
         misses_by=best.misses_by,
         runner_up=_choice(fitting[1]) if len(fitting) > 1 else None,
-        measured=_choice(words.measured),
-        cheapest=_choice(roles.get("cheapest")),
-        fastest=_choice(roles["fastest"]),
-        safest=_choice(roles["safest"]),
+        measured=_choice(words.rows_by_role.get("measured")),
+        cheapest=_choice(words.rows_by_role.get("cheapest")),
+        fastest=_choice(words.rows_by_role["fastest"]),
+        safest=_choice(words.rows_by_role["safest"]),
         binding=words.binding,
         without_binding=_choice(words.freed),
+        larger_batch=_choice(changes.larger),
         fast_precision=None if changed is None else changed.precision,
         fast_memory_format=None if changed is None else changed.memory_format,
         fast_ratio=None if changed is None else changed.total_time_h / best.total_time_h,
-        best_if_fast=_choice(if_fast),
+        best_if_fast=_choice(changes.if_fast),
         compiled=None if compiled is None else _choice(compiled.row),
         compiled_fast=None if compiled is None else _choice(compiled.fast),
         compile_s=None if compiled is None else compiled.compile_s,
         measuring=words.measuring,
         hints=words.hints(),
     )
-
-
-_time_h = attrgetter("total_time_h")
-
-
-def _cost_usd(row: ComparisonRow) -> float:
-    return math.inf if row.total_cost_usd is None else row.total_cost_usd
 
 
 def _failed(row: ComparisonRow) -> tuple[str, ...]:
@@ -180,89 +279,85 @@ def _choice(row: ComparisonRow | None) -> Choice | None:
 class _Words:
     """The verdict in words, of rows that are arguments of `verdict_of`.
 
-    `roles` are the rows by what they are best in, `binding` what keeps `freed` out, the row that would rank first
-    without wishes and with memory enough, `measured` the best row that extrapolates in nothing.
+    `rows_by_role` are rows by what they are best in, `binding` what keeps `freed` out, the row that would rank first
+    without wishes and with memory enough.
     """
 
     def __init__(
         self,
         rows: Sequence[ComparisonRow],
         plan: Plan,
-        changed: ComparisonRow | None,
-        if_fast: ComparisonRow | None,
-        compiled: Compiled | None,
+        roles: Roles,
+        role_rows: Mapping[int, ComparisonRow],
+        changes: Changes,
     ) -> None:
-        self.rows, self.plan = rows, plan
-        self.changed, self.if_fast, self.compiled = changed, if_fast, compiled
-        self.fitting = [row for row in rows if row.fits_in_memory]
-        best = self.best = self.fitting[0]
-        rentable = [row for row in self.fitting if row.total_cost_usd is not None] or self.fitting
-        rentable = [row for row in rentable if row.holds_limits] or rentable
-
-        def safety(row: ComparisonRow) -> tuple[float, float]:
-            dear = math.inf if row.total_high_usd is None else row.total_high_usd
-            return row.chance or 0.0, -(dear if plan.rank_by == "cost" else row.total_high_h)
-
-        self.roles = {"fastest": min(rentable, key=_time_h), "safest": max(rentable, key=safety)}
-        if rentable[0].total_cost_usd is not None:
-            self.roles["cheapest"] = min(rentable, key=_cost_usd)
-        costs_usd = np.array([math.nan if row.total_cost_usd is None else row.total_cost_usd for row in rows])
-        times_h, fits = np.array([row.total_time_h for row in rows]), np.ones(len(rows), dtype=bool)
-        free = rows[ranking_order(fits, None, costs_usd, times_h, plan.rank_by)[0]]
+        self.rows, self.plan, self.roles, self.changes = rows, plan, roles, changes
+        self.changed, self.if_fast, self.compiled = changes.fast, changes.if_fast, changes.compiled
+        best = self.best = rows[0]
+        places = {name: getattr(roles, name) for name in roles.parts}
+        self.rows_by_role = {name: role_rows[place] for name, place in places.items() if place is not None}
+        free = role_rows[roles.free]
         self.binding = (
             () if best.holds_limits and free is best else _failed(free if best.holds_limits else best)
         )
         self.freed = free if self.binding and best.holds_limits else None
-        sure = (row for row in self.fitting if not row.extrapolates)
-        self.measured = next(sure, None) if _never_measured(best) else None
         self.measuring = measuring_of(rows, plan)
+        named = (best, *self.rows_by_role.values())
+        self.sizes_differ = len({row.batch_size for row in named}) > 1
 
     def sentence(self) -> str:
-        best, limits = self.best, limits_in_words(self.plan)
-        took = f"{_marked(best)}: {_took(best)}"
+        best, limits, common = self.best, limits_in_words(self.plan), self.best.common_batch_size
+        took = f"{self._at(best)}: {_took(best)}"
         if best.holds_limits:
             likely = f", {percent(best.chance)} within {limits}" if best.chance is not None else ""
             head = f"{'Take' if best.total_cost_usd is None else 'Rent'} {took}{likely}"
         else:
             over = f", {_and(self._over())}" if self.binding else ""
             head = f"No offer stays within {limits}; nearest{over}: {took}"
-        return f"{'. '.join([head, *self._others()])}."
+        texts = [head, *self._others(), *([f"At batch {best.batch_size:,}"] * (common is not None))]
+        return f"{'. '.join([*texts, *self._larger()])}."
+
+    def _at(self, row: ComparisonRow) -> str:
+        """The machine of a row, with its mini-batch where those of the verdict differ."""
+        return _marked(row) + f", batch {row.batch_size:,}" * self.sizes_differ
+
+    def _larger(self) -> list[str]:
+        """The larger mini-batch that holds the wishes, which is another training."""
+        row = self.changes.larger
+        if row is None:
+            return []
+        return [f"Batch {row.batch_size:,}, another training, stays within: {_marked(row)}, {_brief(row)}"]
 
     def _over(self) -> list[str]:
-        """By how much the best row misses each limit that it misses: ``12 % over``, ``62 times``."""
-        ratios = {"budget": _cost_usd(self.best) / (self.plan.budget_usd or math.inf)}
+        """By how much the best row misses each limit that it misses: ``12 % over``, or ``62 times`` if one is twice."""
+        ratios = {"budget": (self.best.total_cost_usd or 0.0) / (self.plan.budget_usd or math.inf)}
         ratios["deadline"] = self.best.total_time_h / (self.plan.deadline_h or math.inf)
+        missed = {name: ratios[name] - 1 for name in self.binding if name in ratios}
+        is_far = any(share >= 1 for share in missed.values())
         return [
-            f"{f'{_share(missed)} over' if missed < 1 else f'{rounded(missed + 1)} times'} the {name}"
-            for name, missed in ((name, ratios[name] - 1) for name in self.binding)
+            f"{f'{rounded(share + 1)} times' if is_far else f'{_share(share)} over'} the {name}"
+            for name, share in missed.items()
         ]
-
-    def _role(self, role: str, chosen: ComparisonRow, measure: Callable[[ComparisonRow], float]) -> str:
-        """A role, and the part of the table, if not all of it, in which the chosen row has the least of a measure."""
-        fits, rented, within = "that fits", "for rent", f"within {limits_in_words(self.plan)}"
-        is_priced = chosen.total_cost_usd is not None
-        lacking = {
-            fits if not row.fits_in_memory else rented if is_priced and row.total_cost_usd is None else within
-            for row in self.rows
-            if measure(row) < measure(chosen)
-        }
-        words = [word for word in (fits, rented, within) if word in lacking]
-        return " ".join([role, *words])
 
     def _others(self) -> list[str]:
         """The best row that was measured, the fastest or cheapest, and a safer one, where they differ enough."""
-        best, roles = self.best, self.roles
-        texts = {} if self.measured is None else {place_of(self.measured): ("Best measured", self.measured)}
-        fastest, cheapest, safest = (roles.get(name, best) for name in ("fastest", "cheapest", "safest"))
+        best, rows, parts = self.best, self.rows_by_role, self.roles.parts
+        fastest, cheapest, safest = (rows.get(name, best) for name in ("fastest", "cheapest", "safest"))
+        names = ["measured"] * ("measured" in rows)
         if (safest.chance or 0.0) > (best.chance or 0.0) + _SAFER:
-            role = self._role("Safest", safest, lambda row: 1.0 - (row.chance or 0.0))
-            texts.setdefault(place_of(safest), (role, safest))
+            names.append("safest")
         if self.plan.rank_by == "cost" and fastest.total_time_h < _OTHER * best.total_time_h:
-            texts.setdefault(place_of(fastest), (self._role("Fastest", fastest, _time_h), fastest))
+            names.append("fastest")
         cost_usd, least_usd = best.total_cost_usd or 0.0, cheapest.total_cost_usd or 0.0
         if self.plan.rank_by == "time" and least_usd < _OTHER * cost_usd:
-            texts.setdefault(place_of(cheapest), (self._role("Cheapest", cheapest, _cost_usd), cheapest))
-        return [f"{role}: {_marked(row)}, {_brief(row)}" for role, row in texts.values()]
+            names.append("cheapest")
+        names_of_places: dict[tuple[str, str, str | None], str] = {}
+        for name in names:
+            names_of_places.setdefault(place_of(rows[name]), name)
+        return [
+            f"{parts[name]}: {self._at(rows[name])}, {_brief(rows[name])}"
+            for name in names_of_places.values()
+        ]
 
     def hints(self) -> tuple[Note, ...]:
         ruled_out, freed = "", self.freed
@@ -321,6 +416,11 @@ class _Words:
         if row.workers_needed is None:
             return f"Loading gives {loaded} images/s{cpus}, {limited} takes {trained}."
         needed = row.workers_needed * row.gpus_used // row.nodes
+        if row.vcpus is None and row.offer_gpu_count is not None:
+            return (
+                f"{limited.capitalize()} needs {needed:,} workers with a vCPU each, and the offer does not say "
+                f"how many it has: with as many as others it loads {loaded} of {trained} images/s."
+            )
         beyond = row.vcpus is not None and needed > row.vcpus
         what, loads = ("vCPUs", f"{row.vcpus:g} load") if beyond else ("workers", "now it loads")
         return f"{limited.capitalize()} needs {needed:,} {what}: {loads} {loaded} of {trained} images/s."
@@ -341,10 +441,8 @@ class _Words:
             return ""
         cost = "" if best.one_gpu_cost_usd is None else f", {_usd(best.one_gpu_cost_usd)}"
         share = best.one_gpu_time_h / (best.gpus_used * best.total_time_h)
-        larger = best.common_batch_size is not None and best.batch_size > best.common_batch_size
-        chosen = f" (batch {best.batch_size:,}, chosen to suit them: check that it trains as well)" * larger
         return (
-            f"{best.gpus_used} GPUs train together on {best.local_batch_size} images each{chosen} at "
+            f"{best.gpus_used} GPUs train together on {best.local_batch_size} images each at "
             f"{100 * share:.0f} % of one GPU's speed; one takes {duration(3600 * best.one_gpu_time_h)}{cost}."
         )
 
@@ -367,6 +465,8 @@ class _Words:
     def _remedy(self) -> tuple[Priority, str]:
         """What would narrow the interval; where it pays before renting, what it is worth: it matters above few US$."""
         measuring = self.measuring
+        if self.best.total_time_h < WORTH_MEASURING_H:
+            return Priority.REMEDY, ""
         if measuring is None:
             wide = self.best.total_high_h > _WIDE * self.best.total_low_h
             remedy = remedy_of(self.best.extrapolates) or (MEASURE_IT if wide else None)
@@ -412,10 +512,11 @@ def _where(row: ComparisonRow) -> str:
 
 def _marked(row: ComparisonRow) -> str:
     """As `_where`, and that the GPU was never measured."""
-    return f"{_where(row)}{' (never measured)' * _never_measured(row)}"
+    return f"{_where(row)}{' (never measured)' * never_measured(row)}"
 
 
-def _never_measured(row: ComparisonRow) -> bool:
+def never_measured(row: ComparisonRow) -> bool:
+    """Whether its GPU was never measured."""
     return any(reason.kind == "gpu" for reason in row.extrapolates)
 
 

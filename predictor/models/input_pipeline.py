@@ -53,9 +53,9 @@ class Feed:
 
     `per_worker` is the rate of one worker that nothing else holds up, `per_vcpu` that of each vCPU while all are busy,
     `reading` that of the source for the whole machine. `workers` are those of each GPU, None for as many as keep every
-    vCPU busy. `vcpus` are those of the machine: infinite where workers are not bound by them, NaN where loading is not
-    counted because they are not known. `measured` are the rates of one GPU's workers by their number, in ascending
-    order, where they were measured together; they stand in place of the former. The 90 % interval of the rates
+    vCPU busy. `vcpus` are those of the machine, within a factor of `vcpus_spread`: infinite where workers are not bound
+    by them, NaN where loading is not counted. `measured` are the rates of one GPU's workers by their number, ascending,
+    where they were measured together; they stand in place of the former. The 90 % interval of the rates
     is a factor of `spread`; rates of workers may also be `headroom` times higher.
     `decodes`: images are stored as JPEGs. `in_all`: rate of all workers of a machine, which they do not exceed.
     `machine_workers`: their number, where they are no whole number for each GPU; `workers` is None then.
@@ -77,6 +77,7 @@ class Feed:
     in_all: float = math.inf
     machine_workers: int | None = None
     alone: float = 1.0
+    vcpus_spread: float | Array = 1.0
     words: str = ""
 
     @property
@@ -86,7 +87,9 @@ class Feed:
 
     def at(self, machines: NDArray[np.int64]) -> Feed:
         """Feed of these machines, given by their indices in `vcpus`."""
-        return self if isinstance(self.vcpus, float) else replace(self, vcpus=self.vcpus[machines])
+        if isinstance(self.vcpus, float) or isinstance(self.vcpus_spread, float):
+            return self
+        return replace(self, vcpus=self.vcpus[machines], vcpus_spread=self.vcpus_spread[machines])
 
     def decoding_of_one(self, n_gpus: int | NDArray[np.int64]) -> Array:
         """Samples per second that are decoded for each of `n_gpus` GPUs of the machine."""
@@ -123,11 +126,19 @@ class Feed:
         """Time to load each GPU's part of the mini-batches, while `n_gpus` of the machine work.
 
         local batch size / min(workers x rate of a worker, vCPUs x rate of a busy vCPU / n, rate of the source / n).
+        What the interval of the vCPUs makes of it is joined with that of the rates in squares.
         """
         decoding, reading = self.decoding_of_one(n_gpus), self.reading / np.asarray(n_gpus, dtype=float)
         time_ms = 1000.0 * np.asarray(local_batch_sizes, dtype=float) / np.minimum(decoding, reading)
-        low_ms = time_ms / self.spread / np.where(reading < decoding, 1.0, self.headroom)
-        return Loading(time_ms, low_ms, time_ms * self.spread, reading < decoding, self.between)
+        rates, below = math.log(self.spread), np.where(reading < decoding, 1.0, self.headroom)
+        factors = [np.full(time_ms.shape, self.spread)] * 2
+        if np.any(self.vcpus_spread != 1.0):
+            for end, power in enumerate((1.0, -1.0)):
+                vcpus = self.vcpus * self.vcpus_spread**power
+                changed = np.minimum(replace(self, vcpus=vcpus).decoding_of_one(n_gpus), reading)
+                factors[end] = np.exp(np.hypot(rates, np.log(np.minimum(decoding, reading) / changed)))
+        low_ms, high_ms = time_ms / factors[0] / below, time_ms * factors[1]
+        return Loading(time_ms, low_ms, high_ms, reading < decoding, self.between)
 
     def workers_needed(self, local_batch_sizes: NDArray[Any], iteration_time_ms: Array) -> Array:
         """Workers of each GPU at which loading takes no longer than the iteration, a vCPU for each where they share.

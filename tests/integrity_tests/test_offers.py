@@ -4,8 +4,10 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from predictor.answers.loading import VCPUS_OF_A_GPU, VCPUS_SPREAD
 from predictor.catalogue.devices import all_gpus
 from predictor.catalogue.offers import Offer, load_offers
 
@@ -36,6 +38,13 @@ def test_clouds_say_the_vcpus_by_which_loading_is_judged(offers):
     of_clouds = [offer for offer in offers if not (offer.historic or offer.marketplace)]
     unsaid = {offer.instance for offer in of_clouds if offer.vcpus is None}
     assert unsaid == {"P6000", "P5000", "RTX5000", "RTX4000"}  # of paperspace
+
+
+def test_nine_of_ten_offers_have_the_vcpus_that_are_taken_where_an_offer_does_not_say(offers):
+    known = [offer for offer in offers if offer.vcpus and offer.gpu_count >= 1 and not offer.historic]
+    shares = np.array([offer.vcpus / offer.gpu_count for offer in known]) / VCPUS_OF_A_GPU
+    assert np.median(shares) == 1.0
+    assert 0.87 < np.mean(np.abs(np.log(shares)) <= np.log(VCPUS_SPREAD)) < 0.95
 
 
 def test_offers_of_today_are_of_49_gpus_and_14_providers(offers):

@@ -13,7 +13,6 @@ from predictor.answers.question import Plan, Question
 from predictor.answers.resolved import OwnMeasurements
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
-from predictor.catalogue.offers import Offer
 from predictor.cnns.blocks import Block, block_levels
 from predictor.cnns.resolve import resolve_cnn
 from predictor.cnns.zoo import zoo_cnn
@@ -67,13 +66,6 @@ def test_without_a_concession_the_best_other_plan_is_named():
 def test_what_is_given_stays():
     plan = fit_memory(replace(L4, precision="tf32", gradient_accumulation=2), memory_gib=16).best
     assert (plan.row.precision, plan.parts, plan.concessions) == ("tf32", 2, ())
-
-
-def test_offers_without_known_vcpus_need_no_rate_of_loading():
-    offers = (Offer("lab", "box", "NVIDIA L4", 1, 2.0, spot_usd_per_hour=1.0),)
-    question = replace(L4, samples=50_000, loader="dali", spot=True, usd_per_hour=None, offers=offers)
-    row = fit_memory(question).best.row
-    assert (row.offer, row.vcpus, row.loading_time_ms) == ("lab box", None, None)
 
 
 def test_images_and_optimizer_change_only_where_they_may_and_nothing_else_holds_the_limits():

@@ -196,7 +196,6 @@ def test_the_scope_says_what_was_counted(tmp_path):
         ({"workers": 4, "data_set": None, "samples": 1000}, "Pass loader 300/worker, 2000/machine"),
         (SHARED | {"workers": 1, "data_set": None, "data_source": "nfs"}, "data_source 'nfs'"),
         ({"loader": "torchvision", "offers": ()}, "workers is missing, and there is no offer"),
-        ({"loader": "torchvision", "offers": (offer(None),)}, "the vCPUs of lab box-None are not known"),
         ({"workers": 2, "loader": "nowhere.json"}, "nowhere.json is not a file of"),
     ],
 )
@@ -242,13 +241,22 @@ def test_a_hint_asks_for_workers_only_where_the_machine_has_vcpus_for_them():
         (best, {"offers": (offer(4.0),), "loader": "none"}),
         (best, {"offers": (offer(1.0),), "data_set": "cifar10", "cnn": "resnet18_cifar"}),  # arrays in memory
         (best, {"offers": (offer(1.0),), "data_set": None, "samples": 50_000}),
-        (best, {"offers": (offer(None),)}),
     ],
 )
 def test_where_no_loading_is_counted_the_times_are_those_of_training_alone(ask, options):
     row = ask(**options)
     assert row.loading_time_ms is row.workers_needed is None
     assert row.iteration_time_ms == row.training_time_ms
+
+
+@pytest.mark.parametrize("ask", [one, best])
+def test_unknown_vcpus_are_16_for_each_gpu_within_a_factor_of_4(ask):
+    few, unknown, usual, many = (
+        ask(offers=(offer(vcpus),), loader="torchvision") for vcpus in (4.0, None, 16.0, 64.0)
+    )
+    assert unknown.loading_time_ms == usual.loading_time_ms
+    assert unknown.loading_high_ms > few.loading_time_ms > usual.loading_high_ms
+    assert unknown.loading_low_ms < many.loading_time_ms < usual.loading_low_ms
 
 
 def test_workers_are_bound_by_the_vcpus_of_an_offer_and_faster_where_most_of_them_are_idle():

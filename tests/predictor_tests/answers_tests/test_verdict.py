@@ -2,13 +2,14 @@
 
 from typing import get_args
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from predictor.answers.compare import compare
 from predictor.answers.notes import REMEDIES, Priority, as_answered, duration_estimate, estimate, remedy_of
 from predictor.answers.question import Plan, Question
-from predictor.answers.ranking import place_of
+from predictor.answers.ranking import place_of, ranking_order
 from predictor.catalogue.devices import fast_mode_of, find_gpu
 from predictor.catalogue.offers import Offer
 from predictor.cnns.zoo import zoo_cnn
@@ -215,7 +216,10 @@ def test_a_gpu_with_little_memory_is_compared_at_what_it_holds_which_is_said(com
     assert (small.batch_size, small.common_batch_size, small.fits_in_memory) == (64, 256, True)
     assert small.rank is not None
     cheap = (*prices, Offer("cloud", "old", "Tesla M60", 1, 0.001))
-    verdict = compared(SMALL_BESIDE_TWO_LARGE, "resnet50", offers=cheap).verdict
+    ranked = [row.batch_size for row in compared(SMALL_BESIDE_TWO_LARGE, "resnet50", offers=cheap).rows[:2]]
+    assert ranked == [256, 64]  # another training stands below the others
+    only = (Offer("cloud", "old", "Tesla M60", 1, 0.001),)
+    verdict = compared(SMALL_BESIDE_TWO_LARGE, "resnet50", offers=only).verdict
     assert verdict.best.gpu == "Tesla M60"
     assert "Its memory holds batch 64, where most others are compared at 256." in texts(verdict)
     assert {row.common_batch_size for row in compared(batch_sizes=64).rows} == {None}
@@ -286,21 +290,47 @@ def test_an_offer_of_several_gpus_is_judged_by_what_they_do_together(compared):
     [hint] = [text for text in texts(comparison.verdict) if "train together" in text]
     assert "8 GPUs train together on 32 images each" in hint
     assert "one takes" in hint
-    for options, gpus_used in (  # minutes are not spread; a mini-batch is shared evenly
-        ({"samples": 10**6}, 1), ({"samples": 10**7}, 8), ({"batch_sizes": 100}, 4), ({"batch_sizes": 101}, 1),
+    for options, gpus_used in (  # a mini-batch is shared evenly
+        ({"samples": 10**5}, 8), ({"batch_sizes": 100}, 5), ({"batch_sizes": 96}, 8), ({"batch_sizes": 101}, 1),
     ):  # fmt: skip
         assert compared(EIGHT, **options).rows[0].gpus_used == gpus_used
 
 
-def test_ranked_by_time_each_gpu_may_keep_a_whole_batch_and_that_is_said(compared):
-    of_cost, of_time = (compared(EIGHT, samples=10**7, rank_by=rank) for rank in ("cost", "time"))
-    by_cost, by_time = of_cost.rows[0], of_time.rows[0]
-    assert (by_cost.batch_size, by_time.batch_size, by_time.local_batch_size) == (256, 2048, 256)
-    assert by_time.total_time_h < by_cost.total_time_h
-    [hint] = [text for text in texts(of_time.verdict) if "train together" in text]
-    share = by_time.one_gpu_time_h / (8 * by_time.total_time_h)
-    assert "batch 2,048, chosen to suit them" in hint
-    assert f"{100 * share:.0f} % of one GPU's speed" in hint
+def test_both_rankings_share_one_mini_batch_and_a_larger_one_that_holds_the_wishes_is_another_training(
+    compared,
+):
+    by_cost, by_time = (compared(EIGHT, samples=10**7, rank_by=rank).rows[0] for rank in ("cost", "time"))
+    assert by_cost == by_time
+    deadline = {"samples": 10**7, "deadline_h": 0.8 * by_cost.total_time_h}
+    for verdict in (compared(EIGHT, rank_by=rank, **deadline).verdict for rank in ("cost", "time")):
+        larger = verdict.larger_batch
+        assert verdict.sentence.startswith("No offer stays within ")
+        assert (verdict.best.batch_size, larger.batch_size) == (256, 512)
+        assert (
+            f"At batch 256. Batch 512, another training, stays within: {len(EIGHT) * 8}x A100"
+            in verdict.sentence
+        )
+        assert larger.total_time_h <= deadline["deadline_h"]
+    assert compared(EIGHT, **deadline, batch_sizes=256).verdict.larger_batch is None  # the user said so
+    assert compared(EIGHT, samples=10**7, deadline_h=0.001).verdict.larger_batch is None
+
+
+def test_each_offer_is_judged_by_what_joins_its_own_gpus(compared):
+    fast, slow = (
+        Offer("cloud", link, "NVIDIA A100-SXM4-40GB", 8, 24.0, link=link) for link in ("nvlink3", "pcie3")
+    )
+    rows = {row.offer: row for row in compared(EIGHT, "vgg16", offers=(fast, slow), all_offers=True).rows}
+    assert rows["cloud nvlink3"].link == "nvlink3"
+    assert rows["cloud pcie3"].total_time_h > 1.1 * rows["cloud nvlink3"].total_time_h
+    together = compared(EIGHT, "vgg16", 256, offers=(fast, slow), all_offers=True, n_gpus=8).rows
+    assert [row.link for row in together] == ["nvlink3", "pcie3"]
+
+
+def test_what_reads_alike_ties_and_the_cheaper_or_faster_comes_first():
+    hours, usd = np.array([3.11, 3.14, 3.16, 3.20]), np.array([99.0, 85.0, 80.0, 70.0])
+    fits, is_other = np.ones(4, dtype=bool), np.zeros(4, dtype=bool)
+    assert ranking_order(fits, is_other, None, usd, hours, "time").tolist() == [1, 0, 3, 2]
+    assert ranking_order(fits, is_other, None, hours, usd, "cost").tolist() == [1, 0, 3, 2]
 
 
 def test_a_winner_that_was_never_measured_is_called_so_beside_the_best_measured_one(compared, prices):
@@ -308,7 +338,7 @@ def test_a_winner_that_was_never_measured_is_called_so_beside_the_best_measured_
     verdict = compared(["L4", "T4"], offers=cheap).verdict
     assert (verdict.best.gpu, verdict.measured.gpu) == ("NVIDIA L4", "Tesla T4")
     assert verdict.sentence.startswith("Rent 1x L4 at cloud new (never measured): ")
-    assert "Best measured: 1x T4 at cloud cheap-t4, " in verdict.sentence
+    assert "Cheapest measured: 1x T4 at cloud cheap-t4, " in verdict.sentence
 
 
 def test_gpus_that_nothing_known_joins_work_one_by_one(compared, monkeypatch):
@@ -325,10 +355,12 @@ def test_gpus_that_nothing_known_joins_work_one_by_one(compared, monkeypatch):
 
 
 def test_an_answer_that_extrapolates_says_what_would_sharpen_it_most(compared):
-    comparison = compared(EIGHT)
+    comparison = compared(EIGHT, epochs=50)
     assert "measure 3 minutes on this GPU" in remedy_of(comparison.rows[0].extrapolates)
     [remedy] = [note.text for note in comparison.verdict.hints if note.priority is Priority.REMEDY]
     assert remedy.startswith("To narrow the interval: measure 3 minutes on this GPU")
+    short = compared(EIGHT).verdict  # minutes of measuring are not advised for minutes of training
+    assert (short.measuring, [note for note in short.hints if note.priority is Priority.REMEDY]) == (None, [])
     slight, severe = Reason("batch", "x", 1.1), Reason("gpu", "y", 2.0)
     assert remedy_of(as_answered((slight, severe))) == REMEDIES["gpu"]
     assert remedy_of(as_answered((Reason("cnn", "z"),))) is None
