@@ -296,6 +296,7 @@ export default {
   class_batch_size: "batch size",
   class_proxies: "times of proxies",
   class_limit: "times at large batches",
+  class_elementwise: "elementwise work",
   class_flops: "FLOPs over peak",
   class_dropout: "dropout",
   advice_title: "Your own training",

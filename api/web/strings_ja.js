@@ -296,6 +296,7 @@ export default {
   class_batch_size: "バッチサイズの項",
   class_proxies: "プロキシの時間の項",
   class_limit: "大きなバッチでの時間の項",
+  class_elementwise: "要素ごとの処理",
   class_flops: "FLOPs ÷ ピーク性能",
   class_dropout: "ドロップアウト",
   advice_title: "自分の学習",
