@@ -98,7 +98,7 @@ _MOST_SHOWN = 2  # of a list
 _BOTTLENECKS = ("gpu", "host", "loading", "reading", "unknown")
 _OTHER_WORDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("bottleneck", "fast_bottleneck"), _BOTTLENECKS), **dict.fromkeys(("bound", "because"), BOUNDS),
-    "verdict": ("normal", "slow", "fast"), "binding": ("memory", "budget", "deadline"),
+    "verdict": ("normal", "slow", "fast", "unsure"), "binding": ("memory", "budget", "deadline"),
     "data_exceeds": ("memory", "disk"), "concessions": CONCESSIONS,
 }  # fmt: skip
 """Words of fields that are no options."""

@@ -280,7 +280,7 @@ def check(
     Returns
     -------
     Checkup
-        `verdict` (``normal``, ``slow``, ``fast``), the normal interval, and `causes`, the likeliest first.
+        `verdict` (``normal``, ``slow``, ``fast``, ``unsure``), the normal interval, and `causes`, the likeliest first.
 
     Raises
     ------

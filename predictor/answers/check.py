@@ -20,7 +20,7 @@ from predictor.answers.changes import (
     parallel_changes,
     worker_changes,
 )
-from predictor.answers.notes import estimate, number, percent, rounded, rounded_duration, usd
+from predictor.answers.notes import REMEDIES, estimate, number, percent, rounded, rounded_duration, usd
 from predictor.answers.options import check_options, option
 from predictor.answers.question import Question, named
 from predictor.answers.resizing import resizing_ms
@@ -48,6 +48,7 @@ _SHARED_GPU = (2.1, 0.12)
 _VALIDATION = (1.25, 0.15)
 """Median factor and standard deviation of its logarithm, of causes that no option describes."""
 
+_TELLING = 3.0  # high over low end of the widest interval that tells whether a speed is normal
 _ANYTHING = 1.2  # standard deviation of ln time where no setting explains it
 _SLOWER = 1.05  # times the iteration as asked: below it a loader or link explains nothing
 _SEEN = 20.0  # odds of a cause that was seen
@@ -109,7 +110,8 @@ class Checkup:
     """Whether a speed is normal.
 
     `verdict` is ``normal``, ``slow`` or ``fast``: inside, above or below the 90 % interval `low_ms` to `high_ms` of an
-    iteration as asked. `causes` are ranked by probability; none where the speed is normal.
+    iteration as asked; ``unsure`` inside an interval that spans more than three times, and `why` says what makes it
+    wide. `causes` are ranked by probability; inside the interval there are none, but for DataParallel if it was asked.
     """
 
     verdict: str
@@ -120,6 +122,7 @@ class Checkup:
     gpu: str
     batch_size: int
     causes: tuple[Cause, ...]
+    why: str | None = None
 
     @property
     def factor(self) -> float:
@@ -133,6 +136,8 @@ class Checkup:
         speed = f"{number(self.measured_ms)} ms an iteration at batch {self.batch_size:,} on {self.gpu}"
         if self.verdict == "normal":
             return f"Normal: {speed}, {normal}."
+        if self.verdict == "unsure":
+            return f"Too wide to tell: {speed}, {normal}, {rounded(self.high_ms / self.low_ms)} times wide. {self.why}"
         return f"{rounded(self.factor)} times normal, too {self.verdict}: {speed}, {normal}."
 
     def lines(self, most: int = 3) -> list[str]:
@@ -200,8 +205,31 @@ def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
     checked = _Checked(question, speed, row, measured_ms)
     gpu = row.gpu if row.gpus_used == 1 else f"{row.gpus_used}x {row.gpu}"
     times = measured_ms, row.iteration_time_ms, row.low_ms, row.high_ms
-    causes = () if verdict == "normal" else _ranked(checked, epochs)
-    return Checkup(verdict, *times, gpu, row.batch_size, causes)
+    if verdict != "normal":
+        return Checkup(verdict, *times, gpu, row.batch_size, _ranked(checked, epochs))
+    of_replicas = tuple(_of_replicas(checked))
+    if row.high_ms <= _TELLING * row.low_ms:
+        return Checkup(verdict, *times, gpu, row.batch_size, of_replicas)
+    return Checkup("unsure", *times, gpu, row.batch_size, of_replicas, _why_wide(row))
+
+
+def _why_wide(row: PredictionRow) -> str:
+    """What makes a row's interval wide, and what narrows it, in a sentence each."""
+    if not row.extrapolates:
+        return f"The host is not known. {REMEDIES['host']}."
+    widest = row.extrapolates[0]
+    return f"{widest}." if widest.remedy is None else f"{widest}. To narrow it, {widest.remedy}."
+
+
+def _of_replicas(checked: _Checked) -> Iterator[Cause]:
+    """How much faster DistributedDataParallel is than the DataParallel that was asked about."""
+    if checked.question.parallel != "dp":
+        return
+    for change in parallel_changes(checked.question):
+        row = change.row()
+        times = row.iteration_time_ms, row.low_ms, row.high_ms
+        remedy = f"DDP: {rounded(checked.row.iteration_time_ms / row.iteration_time_ms)} x faster."
+        yield Cause(change.name, "nn.DataParallel waits for one interpreter", remedy, *times, 1.0, None, None)
 
 
 def _only_row(question: Question) -> PredictionRow:

@@ -103,3 +103,19 @@ def test_slower_links_and_the_batch_of_each_gpu_are_causes_of_a_team():
     team = Question("vgg16", "A100-SXM4-80GB", 256, n_gpus=4)
     names = {cause.name for cause in checked(team, images_per_s=200).causes}
     assert {"link", "batch"} <= names
+
+
+def test_a_wide_interval_is_too_wide_to_tell_and_says_why():
+    question = Question("resnet50", "V100-PCIE-32GB", 2, precision="amp_fp16", framework="tensorflow")
+    row = row_of(question)
+    assert row.high_ms > 3 * row.low_ms
+    checkup = checked(question, iteration_time_ms=row.iteration_time_ms)
+    assert (checkup.verdict, checkup.causes) == ("unsure", ())
+    assert checkup.sentence.startswith("Too wide to tell: ")
+    assert row.extrapolates[0].text in checkup.why
+
+
+def test_a_normal_dataparallel_is_told_how_much_faster_the_other_way_is():
+    question = Question("resnet50", "H200", 128, n_gpus=2, precision="tf32", parallel="dp")
+    [cause] = checked(question, iteration_time_ms=107).causes
+    assert (cause.name, cause.remedy) == ("parallel", "DDP: 3.6 x faster.")
