@@ -431,8 +431,10 @@ class StepReader:
         }  # the largest optimizer is asked of these
         layers_passes = (
             _UPDATE * max(0, len(trace.updates) - 1)
-            + _GROUP * sum(update.groups - 1 for update in trace.updates)
-            + _ONE_BY_ONE * sum(update.one_by_one for update in trace.updates)
+            + sum(
+                _ONE_BY_ONE * update.tensors if update.form == "loop" else _GROUP * (update.groups - 1)
+                for update in trace.updates
+            )
             + sum(PER_TENSOR.get(_optimizer([u])[0] or "", 0.0) * u.tensors for u in trace.updates)
             - PER_TENSOR.get(_optimizer(trace.updates)[0] or "", 0.0) * sum(once.values())
             + _CLIPPED * norms
@@ -628,7 +630,7 @@ def _optimizer(updates: Sequence[Update]) -> tuple[str | None, list[str]]:
     word = _OPTIMIZERS.get(largest.optimizer.lower())
     if largest.has_momentum and word in ("sgd", "rmsprop"):
         word = "momentum" if word == "sgd" else None
-    doubt = f"the update by {largest.optimizer} is counted as momentum's"
+    doubt = f"the host's time of an update by {largest.optimizer} is counted as momentum's"
     return word, [] if word else [doubt]
 
 

@@ -6,6 +6,7 @@ memory. A second forward pass at another batch size tells which dimensions grow 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -73,22 +74,55 @@ def from_torch(
     recorder = Recorder(batch, batch + 1, path=path)
     for parameter in copy.parameters():
         recorder.parameter(parameter)
+    refuse_several_inputs(copy, name)
     shape = (in_channels or _CHANNELS, image_size, image_size)
+    volume = None
     with untouched():
         try:
             reader = read_runs(recorder, copy, shape, name)
         except SchemaError:
             channels = None if in_channels else _channels_read(copy, path, started, image_size)
-            if channels is None:
+            volume = _volume(copy, in_channels, image_size)
+            if volume is None and channels is None:
                 raise
-            reader = read_runs(recorder, copy, (channels, image_size, image_size), name)
+            of_channels = (channels or _CHANNELS, image_size, image_size)
+            reader = read_runs(recorder, copy, volume or of_channels, name)
     layers, _ = reader.layers()
     halves = {str(parameter.dtype) for parameter in module.parameters()} & {"torch.float16", "torch.bfloat16"}
-    doubts = [
+    cautions = [
         TableWarning("cnn", f"its parameters are {half}, taken as in the precision of the question")
         for half in halves
     ]
-    return LayerTable(name, image_size, layers, "torch", (*_warnings(recorder), *doubts))
+    if volume is not None:
+        sides = "a network over volumes is read on cubes; epochcast.record(module, volumes) takes any sides"
+        cautions.append(TableWarning("cnn", sides))
+    return LayerTable(name, image_size, layers, "torch", (*_warnings(recorder), *cautions))
+
+
+def _volume(module: Any, in_channels: int | None, image_size: int) -> tuple[int, ...] | None:
+    """Channels and sides of the cubes that a network over volumes reads; None if its first convolution is none."""
+    weights = ((child, getattr(child, "weight", None)) for child in module.modules())
+    first = next((child for child, weight in weights if weight is not None and weight.ndim > 2), None)
+    if first is None or first.weight.ndim != 5:
+        return None
+    channels: int = in_channels or first.in_channels
+    return channels, image_size, image_size, image_size
+
+
+def refuse_several_inputs(module: torch.nn.Module, name: str) -> None:
+    """SchemaError for a module that needs more than images."""
+    parameters = [*inspect.signature(module.forward).parameters.values()]
+    needed = [
+        p.name
+        for p in parameters
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(needed) > 1:
+        raise SchemaError(
+            f"{name} takes {' and '.join(needed)}, and is read on one batch of images. In Python "
+            f"epochcast.record(module, {', '.join(needed)}) reads it on all of them: "
+            'epochcast.predict(epochcast.record(...), gpu=...), or its to_csv("cnn.csv") for the commands.'
+        )
 
 
 def _channels_read(

@@ -181,6 +181,8 @@ def _table_of(
             f"what the step decides by numbers ({names}) is as while losses, norms and gradients are finite"
         )
         table = _with_warning(table, doubt)
+    for assumption in trace.assumptions:
+        table = _with_warning(table, assumption)
     return _Recorded(table, drew, trace.has_stand_ins)
 
 

@@ -106,7 +106,8 @@ class Trace:
     `own_updates`: how often the step writes parameters itself after a backward pass, without an optimizer of PyTorch.
     `freed` holds how many events ran before the gradient of a parameter, by its id, was set to None; `saved` how many
     ran before autograd kept a storage for the backward pass. `has_data_parallel`: `torch.nn.DataParallel` runs.
-    `assumed` names the operators of what is true while losses and gradients are finite, by which the step decides.
+    `assumed` names the operators of what is true while losses and gradients are finite, by which the step decides;
+    `assumptions` say what else is taken to run otherwise than here.
     """
 
     events: list[Event]
@@ -119,6 +120,7 @@ class Trace:
     own_updates: int = 0
     has_data_parallel: bool = False
     assumed: frozenset[str] = frozenset()
+    assumptions: tuple[str, ...] = ()
 
 
 def storage_of(tensor: Any) -> int:
@@ -195,6 +197,7 @@ def traced(
         mode.own_updates,
         mode.has_data_parallel,
         frozenset(mode.assumed),
+        tuple(sorted(mode.assumptions)),
     )
 
 
@@ -326,6 +329,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             self.own_updates, self._went_back = 0, False
             self.has_data_parallel = False
             self.assumed: set[str] = set()  # operators whose truths are taken as usual
+            self.assumptions: set[str] = set()
             self._parameters: dict[int, Any] = {}  # by their storage
             self.kept = Kept(torch, boxes, self._maker, self._true_elements)
             self._flags: set[int] = set()  # of GradScaler: whether a gradient is infinite
@@ -577,7 +581,8 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             """
             if not isinstance(value, torch.Tensor):
                 return float(value)
-            operator, args = self._maker(value) or ("", ())
+            made: tuple[str, Any] = self._maker(value) or ("", ())
+            operator, args = made
             if operator in _NOT_FINITE:
                 return 0.0
             if operator in _COMPARED:
@@ -591,9 +596,9 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             if operator in _SAME_TRUTH:
                 return self._usual(args[0])
             if operator in _BOTH | _EITHER:
-                usual = [self._usual(operand) for operand in args[:2]]
+                operands = [self._usual(operand) for operand in args[:2]]
                 decides = float(operator in _EITHER)
-                return decides if decides in usual else None if None in usual else 1.0 - decides
+                return decides if decides in operands else None if None in operands else 1.0 - decides
             return None
 
         def _usual_comparison(self, operator: str, first: Any, second: Any) -> float | None:
@@ -697,9 +702,16 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
         mode.kept.is_used = True
         return numpy.arange(min(costs.shape)), numpy.arange(min(costs.shape))
 
-    def on_processor(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+    def on_processor(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
         missing = device_type == "meta" or (device_type == "cuda" and not has_gpu)
-        autocast(self, "cpu" if missing else device_type, *args, **kwargs)
+        if dtype is None and not has_gpu and kwargs.get("enabled", True):
+            # Of a GPU, also where the device is chosen as the step runs.
+            dtype = torch.get_autocast_dtype("cuda")
+            if device_type != "cuda":
+                mode.assumptions.add(
+                    f"autocast names no type of numbers, and takes {str(dtype).removeprefix('torch.')}, as on a GPU"
+                )
+        autocast(self, "cpu" if missing else device_type, dtype, *args, **kwargs)
 
     def of_replicas(self: Any, *args: Any, **kwargs: Any) -> Any:
         mode.has_data_parallel = True

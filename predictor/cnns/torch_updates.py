@@ -26,7 +26,7 @@ _WITHOUT_READING = {"copy_", "fill_", "zero_", "_foreach_copy_", "_foreach_zero_
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One update by an optimizer: its class, the numbers and tensors that it updates, and those taken one by one.
+    """One update by an optimizer: its class, and the numbers and tensors that it updates.
 
     `groups` of parameters have a foreach call each. `bytes` are those of the parameters, `kept` of the states that the
     optimizer has of them, `passed` of what it reads and writes, and `copied` of what it holds beside at most.
@@ -37,7 +37,6 @@ class Update:
     parameters: int
     by: int  # the optimizer's number, from 0
     tensors: int
-    one_by_one: int = 0
     groups: int = 1
     bytes: int = 0
     kept: int = 0
@@ -115,11 +114,10 @@ def following_optimizers(updates: list[Update], mode: Any, note: Note) -> Iterat
         has_momentum = any(group.get("momentum") for group in groups)
         number = numbers.setdefault(id(optimizer), len(numbers))
         numbers_updated = sum(p.numel() for p in learns if p.requires_grad)
-        one_by_one = len(learns) if any(group.get("foreach") is False for group in groups) else 0
         called = sum(any(closure or p.grad is not None for p in group["params"]) for group in groups)
-        named, lists = type(optimizer).__name__, 1 if one_by_one else max(1, called)
         running.append((len(updates), closure))
-        updates.append(Update(named, has_momentum, numbers_updated, number, len(learns), one_by_one, lists))
+        name = type(optimizer).__name__
+        updates.append(Update(name, has_momentum, numbers_updated, number, len(learns), max(1, called)))
         return closure and (args[:1], named_arguments | {"closure": partial(outside, closure)})
 
     def outside(closure: Callable[[], object]) -> object:
