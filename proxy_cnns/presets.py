@@ -117,9 +117,10 @@ def _of_blocks(blocks: Sequence[Block]) -> Iterator[Configuration]:
             operator, mode = subject.operator, block.mode
             if operator and is_view(operator, mode.framework):
                 continue
-            first_size = first_sizes.setdefault((mode, subject), block.batch_size)
-            if first_size != block.batch_size and operator and operator.type == "optimizer":
-                continue
+            if operator and operator.type == "optimizer":
+                first_size = first_sizes.setdefault((mode, subject), block.batch_size)
+                if first_size != block.batch_size:
+                    continue
             runs = operator and as_run(operator, mode.framework, mode.memory_format, mode.precision)
             changed = runs and runs != operator and replace(subject, name=runs.name, operator=runs)
             yield Configuration(changed or subject, mode, block.batch_size)

@@ -26,7 +26,7 @@ from api.main import create_app
 from api.settings import Settings
 from api.store.keys import add_key
 
-EXAMPLES = int(os.environ.get("EPOCHCAST_FUZZ_EXAMPLES", "8"))
+EXAMPLES = int(os.environ.get("EPOCHCAST_FUZZ_EXAMPLES", "5"))
 SETTINGS = hypothesis.settings(
     max_examples=EXAMPLES, deadline=None, derandomize=EXAMPLES < 100, database=None,
     suppress_health_check=list(hypothesis.HealthCheck),
