@@ -244,6 +244,14 @@ FUSED_EXPORT = TableWarning(
 )
 """Warning for a file whose metadata record the folding: PyTorch's default exporter folds even for training."""
 
+KERAS_EXPORT = TableWarning(
+    "cnn",
+    "Keras exports for inference: batch norms, if it has any, are folded without a trace or in pieces; give the file "
+    "of model.save('mine.keras') instead",
+)
+"""Warning for a file that Keras wrote without batch norms, also where the network has none."""
+
+_KERAS_PRODUCERS, _KERAS_INPUT = ("tf2onnx", "keras"), "keras_tensor"
 _FUSED_BATCH_NORM = "FuseBatchNorm"
 _FOLDED = "onnx::Conv_"  # PyTorch's exporter gives this name to computed weights; parameters keep theirs
 _NORMALIZATIONS = ("LayerNormalization", "GroupNormalization", "InstanceNormalization")
@@ -257,10 +265,10 @@ def from_onnx(
     `path`: the file; weights that it keeps in other files are not opened, their shapes are enough. `image_size`: height
     and width of the images, in pixels; needed only where the file leaves them open. `content`: bytes of the file, if
     already read: `path` is then only its name, and no file is opened. Gives its layers with the warning `FUSED_EXPORT`
-    if the exporter recorded that it folded batch norms into convolutions, or `INFERENCE_EXPORT` if that is likely; both
-    include the remedy. DataError if the file cannot be read; BackendUnavailableError if it can, but onnx is not
-    installed; SchemaError if it is no ONNX file, is cut short or too large, or its shapes cannot be inferred;
-    OutOfRangeError if it is for images of another size.
+    if the exporter recorded that it folded batch norms into convolutions, `KERAS_EXPORT` if Keras wrote it without any,
+    or `INFERENCE_EXPORT` if folding is likely; each includes the remedy. DataError if the file cannot be read;
+    BackendUnavailableError if it can, but onnx is not installed; SchemaError if it is no ONNX file, is cut short or too
+    large, or its shapes cannot be inferred; OutOfRangeError if it is for images of another size.
     """
     content = content_of(path) if content is None else content
     graph = read_graph(path, image_size, content)
@@ -324,11 +332,21 @@ def _translated(node: Node, recorder: Recorder) -> Translation:
 
 
 def _warnings(graph: Graph, recorder: Recorder) -> tuple[TableWarning, ...]:
+    if _is_keras_without_norms(graph):
+        return KERAS_EXPORT, *recorder.warnings()
     if any(_FUSED_BATCH_NORM in node.fused for node in graph.nodes):
         return FUSED_EXPORT, *recorder.warnings()
     if _is_inference_export(graph, recorder):
         return INFERENCE_EXPORT, *recorder.warnings()
     return tuple(recorder.warnings())
+
+
+def _is_keras_without_norms(graph: Graph) -> bool:
+    """Whether Keras wrote the file, by its producer or its name for an input, and no convolution has a norm behind."""
+    by_keras = graph.producer.casefold() in _KERAS_PRODUCERS or graph.image.name.startswith(_KERAS_INPUT)
+    operators = {node.operator for node in graph.nodes}
+    normalized = {"BatchNormalization", *_NORMALIZATIONS} & operators
+    return by_keras and "Conv" in operators and not normalized
 
 
 def _is_inference_export(graph: Graph, recorder: Recorder) -> bool:

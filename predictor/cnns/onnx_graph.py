@@ -77,6 +77,7 @@ class Graph:
     image: Value
     channels_last: bool
     open_batch: bool  # whether the file leaves the batch size open
+    producer: str = ""  # as the file says
     shapes: dict[str, tuple[int, ...] | None] = field(default_factory=dict)  # of every value, by name
     nodes: list[Node] = field(default_factory=list)
     consumers: dict[int, list[Node]] = field(default_factory=dict)
@@ -108,7 +109,9 @@ def read_graph(
             model = inline_local_functions(model)
         image, open_batch = _fix_image(model.graph, image_size, path, batch)
         weights = _drop_weights(model.graph, onnx)
-        return _linked(_with_shapes(model, path, onnx), image, open_batch, weights, onnx)
+        linked = _linked(_with_shapes(model, path, onnx), image, open_batch, weights, onnx)
+        linked.producer = model.producer_name
+        return linked
     except EpochcastError:
         raise
     except Exception as error:  # onnx raises many kinds for a damaged file
@@ -368,8 +371,17 @@ def _linked(graph: Any, image: str, open_batch: bool, values: dict[str, Value], 
     for info in (*graph.input, *graph.output, *graph.value_info):
         values.setdefault(info.name, Value(info.name)).shape = _shape(info)
     linked = Graph(values[image], _is_channels_last(values[image].shape or ()), open_batch)
+    types = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    types |= {
+        info.name: info.type.tensor_type.elem_type
+        for info in (*graph.input, *graph.output, *graph.value_info)
+    }
     for number, proto in enumerate(graph.node):
         inputs = [values.setdefault(name, Value(name)) if name else None for name in proto.input]
+        to = next((attribute.i for attribute in proto.attribute if attribute.name == "to"), None)
+        if proto.op_type == "Cast" and types.get(proto.input[0]) == to and inputs[0] is not None:
+            values[proto.output[0]] = inputs[0]  # nothing is written
+            continue
         outputs = [values.setdefault(name, Value(name)) for name in proto.output if name]
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
         fused = next((prop.value for prop in proto.metadata_props if prop.key == _FUSED_RULES), "")

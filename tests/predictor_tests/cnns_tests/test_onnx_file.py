@@ -8,7 +8,7 @@ import pytest
 from onnx_files import onnx_model
 
 from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.onnx_file import FUSED_EXPORT, INFERENCE_EXPORT, from_onnx
+from predictor.cnns.onnx_file import FUSED_EXPORT, INFERENCE_EXPORT, KERAS_EXPORT, from_onnx
 from predictor.cnns.torch_module import from_torch
 from predictor.errors import BackendUnavailableError, DataError, OutOfRangeError, SchemaError
 
@@ -26,6 +26,34 @@ def test_weights_in_another_file_are_never_opened(onnx, tmp_path):
     )
     (tmp_path / "apart.onnx").write_bytes(helper.make_model(graph).SerializeToString())
     assert from_onnx(tmp_path / "apart.onnx").parameters == 108
+
+
+@pytest.mark.parametrize(
+    ("producer", "image", "normalized", "flagged"),
+    [("tf2onnx", "x", False, True), ("pytorch", "keras_tensor", False, True), ("tf2onnx", "x", True, False),
+     ("pytorch", "x", False, False)],
+)  # fmt: skip
+def test_a_file_of_keras_without_batch_norms_names_the_file_to_give_and_casts_to_the_same_type_are_nothing(
+    onnx, tmp_path, producer, image, normalized, flagged
+):
+    helper = onnx.helper
+    numbers = [helper.make_tensor(name, 1, [4], [1.0] * 4) for name in ("scale", "shift", "mean", "variance")]
+    norm = helper.make_node("BatchNormalization", ["cast", "scale", "shift", "mean", "variance"], ["y"])
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", [image, "w"], ["conv"]),
+            helper.make_node("Cast", ["conv"], ["cast"], to=1),
+            norm if normalized else helper.make_node("Relu", ["cast"], ["y"]),
+        ],
+        "of_keras",
+        [helper.make_tensor_value_info(image, 1, ("n", 3, 16, 16))],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [helper.make_tensor("w", 1, [4, 3, 3, 3], [0.0] * 108), *numbers * normalized],
+    )
+    (tmp_path / "a.onnx").write_bytes(helper.make_model(graph, producer_name=producer).SerializeToString())
+    table = from_onnx(tmp_path / "a.onnx")
+    assert (KERAS_EXPORT in table.warnings) is flagged
+    assert [layer.type for layer in table] == ["conv2d", "batch_norm" if normalized else "activation"]
 
 
 def test_a_truncated_file_is_refused(onnx):
