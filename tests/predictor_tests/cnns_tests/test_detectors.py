@@ -218,7 +218,7 @@ def test_the_steps_of_the_page_lead_to_a_verdict(torch, torchvision_models, monk
     monkeypatch.syspath_prepend(RECORDED_STEPS)
     page = (Path(__file__).parents[3] / "docs/recorded_steps.md").read_text(encoding="utf-8")
     detection = torchvision_models.detection
-    tiny_detector = lambda num_classes, **_: detector_of(torch, detection, "MaskRCNN", num_classes)  # noqa: E731
+    tiny_detector = lambda num_classes, **_: detector_of(torch, detection, "SSD", num_classes)  # noqa: E731
     monkeypatch.setattr(detection, "maskrcnn_resnet50_fpn", tiny_detector)
     tiny = {
         "range(4)": "range(2)",
