@@ -1,6 +1,7 @@
 """The law of `torch.nn.DataParallel`: what it was fitted on, how well it holds, and who answers by it."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from predictor.answers.answer import predict
 from predictor.answers.check import Speed, check
 from predictor.answers.question import Question
 from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import Step
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import SchemaError
 from predictor.models.ratios import ratios_of
@@ -91,3 +93,15 @@ def test_check_suspects_dataparallel_and_says_how_much_faster_the_other_way_is()
     checked = check(Question("resnet50", "NVIDIA H200", 128, n_gpus=2), Speed(iteration_time_ms=slow_ms))
     (cause,) = [cause for cause in checked.causes if cause.name == "parallel"]
     assert cause.remedy.endswith(f"(torchrun): {slow_ms / checked.normal_ms:.1f} x faster.")
+
+
+def test_a_recorded_dataparallel_spreads_its_own_batch_and_is_its_module_on_one_gpu():
+    table = replace(
+        zoo_cnn("resnet50"), step=Step(128, precision="tf32", optimizer="momentum", parallel="dp")
+    )
+    two, one = row_of(table, None), row_of(table, None, n_gpus=1)
+    assert (two.batch_size, two.local_batch_size) == (128, 64)
+    asked = row_of(precision="tf32", parallel="dp"), row_of(precision="tf32", n_gpus=1)
+    assert [two.iteration_time_ms, one.iteration_time_ms] == pytest.approx(
+        [row.iteration_time_ms for row in asked]
+    )
