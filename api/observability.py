@@ -12,6 +12,7 @@ import re
 import secrets
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -62,7 +63,7 @@ _LABELS = ("method", "route", "status")
 _REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 _ACCESS = logging.getLogger("epochcast.access")
 _LOG = logging.getLogger("epochcast")
-_LOGGERS = ("epochcast", "uvicorn.error")
+_LOGGERS = ("epochcast", "uvicorn.error", "asyncio", "py.warnings")
 
 router = APIRouter(tags=["health"])
 
@@ -197,10 +198,11 @@ class Observed:
             _ACCESS.info("request", extra={"fields": fields | ({"key": key} if key else {})})
 
 
-class _JsonLine(logging.Formatter):
+class JsonLine(logging.Formatter):
     """Formatter of a record as one JSON object, with the id of the request."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line = {
             "time": f"{at}.{int(record.msecs):03d}Z",
@@ -218,22 +220,34 @@ class _JsonLine(logging.Formatter):
         return json.dumps(line | (fields or {}), default=str)
 
 
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"json": {"()": JsonLine}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+    "loggers": {name: {"handlers": ["stderr"], "level": "INFO", "propagate": False} for name in _LOGGERS},
+}
+"""For uvicorn, whose processes log before and after the application does."""
+
+
 @contextmanager
 def logging_json(level: str) -> Iterator[None]:
-    """Write the service's logs to standard error as JSON, from `level` up; restore the loggers afterwards."""
+    """Write the service's logs, warnings too, to standard error as JSON, from `level` up; restore them afterwards."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLine())
-    before = {name: (logging.getLogger(name).level, logging.getLogger(name).propagate) for name in _LOGGERS}
-    for name in _LOGGERS:
-        logger = logging.getLogger(name)
-        logger.addHandler(handler)
+    handler.setFormatter(JsonLine())
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    before = [(logger, logger.level, logger.propagate, logger.handlers) for logger in loggers]
+    for logger in loggers:
+        logger.handlers = [handler]
         logger.setLevel(level.upper())
         logger.propagate = False
+    show_warning = warnings.showwarning
+    logging.captureWarnings(capture=True)
     try:
         yield
     finally:
-        for name, (old_level, propagate) in before.items():
-            logger = logging.getLogger(name)
-            logger.removeHandler(handler)
+        if warnings.showwarning is not show_warning:  # else an outer block captures them
+            logging.captureWarnings(capture=False)
+        for logger, old_level, propagate, handlers in before:
+            logger.handlers, logger.propagate = handlers, propagate
             logger.setLevel(old_level)
-            logger.propagate = propagate

@@ -206,10 +206,12 @@ async def _http_error(request: Request, error: Exception) -> Response:
         return problem(404, f"this service has no path {path!r}. Nearest: {near}. /docs shows all.")
     if error.status_code == 405:
         matching = [route for route in routes if route.matches({**request.scope})[0] is not Match.NONE]
-        allowed = sorted({method for route in matching for method in route.methods or ()} - {"HEAD"})
-        detail = f"{path} takes {' and '.join(allowed)}, not {request.method[:20]}."
-        detail += " /docs shows what each path takes."
-        return problem(405, detail, {"Allow": ", ".join(allowed)})
+        taken = sorted({method for route in matching for method in route.methods or ()} - {"HEAD"})
+        allow = {"Allow": ", ".join(sorted({*taken, "OPTIONS", *(["HEAD"] if "GET" in taken else [])}))}
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers=allow)
+        detail = f"{path} takes {' and '.join(taken)}, not {request.method[:20]}."
+        return problem(405, f"{detail} /docs shows what each path takes.", allow)
     return problem(error.status_code, str(error.detail), error.headers)
 
 

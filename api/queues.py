@@ -21,6 +21,7 @@ from predictor.errors import OutOfRangeError
 from predictor.stopping import stopped_by
 
 _MOST_CLIENTS = 20_000  # whose time is remembered
+_LAST_CALLS = 16  # whose mean time says how long others will take
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,7 +34,8 @@ class Queue:
     waiting: one client's burst delays another's call by one call and not by the burst, and whoever asks for much waits
     while others ask for little. Time taken while nobody else waited is forgotten. Where all places are taken, a client
     with fewer calls waiting takes the newest of who has most. `at_once`, `waiting`: calls that run, and calls that wait
-    for them. `most_wait_s`: a call that has waited this long is refused, and a refusal says to come back after as long.
+    for them. `most_wait_s`: a call that has waited this long is refused. A refusal says to come back
+    when the calls that wait now will have run, by the mean time of the last calls.
     `per_client_running`, `per_client_waiting`: of these, how many one client may have; all that run, and half of those
     that wait. `most_work_s`: processor time of one call: one that takes longer is refused, and one that nobody waits
     for any more ends, at its next `predictor.stopping.check_stop`.
@@ -53,6 +55,7 @@ class Queue:
         self._per_client_running = per_client_running or at_once
         self._per_client_waiting = per_client_waiting or max(1, waiting // 2)
         self._threads = ThreadPoolExecutor(at_once, "epochcast-queue")
+        self._last_s: deque[float] = deque(maxlen=_LAST_CALLS)
         self._running: Counter[Hashable] = Counter()
         self._turns: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
         self._taken_s: LRUCache[Hashable, float] = LRUCache(_MOST_CLIENTS)
@@ -98,7 +101,7 @@ class Queue:
 
     def _bounded(self, answer: "asyncio.Future[T]", took_s: list[float], call: Callable[[], T]) -> T:
         """Run a call, which ends early when its processor time is over or nobody waits for the answer."""
-        began = time.thread_time()
+        began, began_s = time.thread_time(), time.monotonic()
 
         def check() -> None:
             if answer.done():
@@ -114,6 +117,7 @@ class Queue:
                 return call()
         finally:
             took_s.append(time.thread_time() - began)
+            self._last_s.append(time.monotonic() - began_s)
 
     def _hand_over(
         self, client: Hashable, took_s: float, done: "Future[T]", answer: "asyncio.Future[T]"
@@ -173,7 +177,9 @@ class Queue:
         return max(self._least_s, self._taken_s.get(client, 0.0))
 
     def _refusal(self) -> HTTPException:
-        wait_s = math.ceil(self._most_wait_s)
+        last_s = [*self._last_s]
+        waiting = sum(map(len, self._turns.values())) / self._at_once
+        wait_s = max(1, math.ceil(waiting * sum(last_s) / max(1, len(last_s))))
         detail = f"too many requests wait for their turn. Send it again in {wait_s} s."
         return HTTPException(503, detail, {"Retry-After": str(wait_s)})
 

@@ -255,8 +255,9 @@ def _demo() -> list[str]:
 
 
 def _listen(*_: Any, host: str, port: int, **__: Any) -> None:
-    """Say what uvicorn says first."""
-    print(f"INFO:     Uvicorn running on http://{host}:{port} (Press CTRL+C to quit)")
+    """Say what uvicorn says, in the service's form."""
+    message = f"Uvicorn running on http://{host}:{port} (Press CTRL+C to quit)"
+    print(json.dumps({"level": "info", "logger": "uvicorn.error", "message": message}))
 
 
 def _epochcast(words: list[str]) -> tuple[int, str, str]:

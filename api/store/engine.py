@@ -58,11 +58,16 @@ def migrate(engine: Engine) -> None:
         try:
             command.upgrade(config, "head")
         except CommandError as error:
-            head = ScriptDirectory.from_config(config).get_current_head()
-            raise StoreError(
-                f"the store {engine.url.render_as_string(hide_password=True)} has another schema than this epochcast "
-                f"knows ({head}): {error}. Use the epochcast that wrote it, or a newer one, or name another store."
-            ) from error
+            head = str(ScriptDirectory.from_config(config).get_current_head())
+            own = str(connection.execute(text("SELECT version_num FROM alembic_version")).scalar())
+            shown = engine.url.render_as_string(hide_password=True)
+            if own < head:  # of development versions, whose steps are gone
+                why = f"{own}, of an epochcast before 0.2.0, which this one does not update. Upload its tables to"
+            else:
+                why = (
+                    f"{own}, which this epochcast does not know ({head}). Use the one that wrote it, or name"
+                )
+            raise StoreError(f"the store {shown} has the schema {why} another store.") from error
 
 
 @contextmanager

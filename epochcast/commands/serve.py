@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from epochcast.commands import options as o
 
 _BACKLOG = 64  # connections taken at once between two turns of the event loop; 1,000 kept it busy for seconds
 _STOP_S = 8  # for answers in work after SIGTERM: containers are killed after 10 s
+_START_S = (
+    60  # for a worker to show that it lives: on a busy machine its imports take longer than uvicorn's 5 s
+)
 _KEEP_ALIVE_S = 75  # longer than proxies keep connections (60 s), so that none is closed as a request arrives
 
 
@@ -34,6 +38,7 @@ def serve_command(
     try:
         import uvicorn
 
+        from api.connections import serve_by_workers
         from api.hosts import warn_without_proxy
         from api.main import create_app  # noqa: F401 - names a missing package before a server starts
         from api.observability import logging_json
@@ -50,18 +55,27 @@ def serve_command(
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     with logging_json(Settings().log_level):  # once for all workers
         warn_without_proxy(host)
-    uvicorn.run("api.main:create_app", host=host, port=port, workers=workers, **server_options())
+    options = {"host": host, "port": port, "workers": workers, **server_options()}
+    if workers > 1 and sys.platform == "linux":  # which spreads connections over sockets of one port
+        serve_by_workers(uvicorn.Config("api.main:create_app", **options))
+    else:
+        uvicorn.run("api.main:create_app", **options)
 
 
 def server_options() -> dict[str, Any]:
     """How the service runs, wherever it listens."""
+    from api.observability import LOGGING
+
     return {
         "factory": True,
+        "http": "api.connections:Connection",
+        "log_config": LOGGING,
         "access_log": False,
         "server_header": False,
         "backlog": _BACKLOG,
         "timeout_keep_alive": _KEEP_ALIVE_S,
         "timeout_graceful_shutdown": _STOP_S,
+        "timeout_worker_healthcheck": _START_S,
     }
 
 

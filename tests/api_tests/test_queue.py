@@ -97,11 +97,24 @@ async def test_a_full_queue_says_so_before_any_work_and_a_failed_call_leaves_its
             queue.check("b")
     await asyncio.sleep(0)
     queue.check("b")
-    assert (refusal.value.status_code, refusal.value.headers) == (503, {"Retry-After": "10"})
+    assert (refusal.value.status_code, refusal.value.headers) == (503, {"Retry-After": "1"})
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
             await queue.run("a", divmod, 1, 0)
         await asyncio.sleep(0)
+
+
+@in_loop
+async def test_a_refusal_says_when_those_who_wait_will_have_run():
+    queue = Queue(waiting=6, per_client_waiting=6)
+    for _ in range(3):
+        await queue.run("a", time.sleep, 0.4)
+    async with held(queue):
+        tasks = await send(queue, "aaaaaa")
+        with pytest.raises(HTTPException) as refusal:
+            queue.check("a")
+    await asyncio.gather(*tasks)
+    assert refusal.value.headers == {"Retry-After": "3"}  # 6 x 0.4 s
 
 
 @in_loop

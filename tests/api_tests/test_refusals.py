@@ -87,7 +87,11 @@ def test_a_path_method_or_parameter_that_nobody_knows_is_told_the_right_one(
     document = refused(answer, status)
     assert words in document["detail"]
     assert "errors" not in document or status == 422  # what a path names is no field
-    assert answer.headers.get("allow") == {"predictions": "POST", "cnns": "GET, POST"}.get(path)
+    allow = {"predictions": "OPTIONS, POST", "cnns": "GET, HEAD, OPTIONS, POST"}.get(path)
+    assert answer.headers.get("allow") == allow
+    options = client.options(f"/v1/{path}")
+    if allow is not None:
+        assert (options.status_code, options.headers["allow"], options.content) == (204, allow, b"")
 
 
 def test_every_error_of_the_tree_has_a_status():

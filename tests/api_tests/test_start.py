@@ -1,12 +1,21 @@
 """What the service loads to answer: numpy, and nothing heavier."""
 
+import http.client
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections import Counter
 
+import pytest
 from services import free_port, listens
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 CODE = """
 import sys
@@ -60,3 +69,95 @@ def answers(port):
             return b" 200 " in client.recv(1000)
         except TimeoutError:
             return False
+
+
+@pytest.fixture(scope="module")
+def two_workers():
+    """Port and log of a service of two workers, and the function that ends it and gives what it logged."""
+    port = free_port()
+    command = [
+        sys.executable,
+        "-m",
+        "epochcast",
+        "serve",
+        "--port",
+        str(port),
+        "--workers",
+        "2",
+        "--store",
+        "",
+    ]
+    with tempfile.TemporaryFile() as log:
+        service = subprocess.Popen(command, stderr=log)
+        try:
+            wait_until(lambda: len({worker_of(port) for _ in range(20)} - {None}) == 2)
+            yield port, service, log
+        finally:
+            service.terminate()
+            service.wait()
+
+
+def worker_of(port):
+    """Which process answers a new connection, by the beginning of its request ids; None if none does."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=PATIENCE_S) as answer:
+            return answer.headers["X-Request-ID"].partition("-")[0]
+    except OSError:
+        return None
+
+
+def test_workers_share_connections_and_answer_at_once_on_a_kept_one(two_workers):
+    port, *_ = two_workers
+    shares = Counter(worker_of(port) for _ in range(64))
+    assert len(shares) == 2
+    assert min(shares.values()) >= 12
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    seconds = []
+    for _ in range(20):
+        began = time.perf_counter()
+        connection.request("GET", "/v1/data_sets")
+        connection.getresponse().read()
+        seconds.append(time.perf_counter() - began)
+    assert min(seconds) < 0.03  # a held-back packet waits 0.04 s for the client's acknowledgement
+
+
+def test_a_service_that_ends_breaks_no_request_and_logs_json_alone_and_refuses_what_is_no_http(two_workers):
+    port, service, log = two_workers
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
+        client.sendall(b"\x16\x03\x01 no request\r\n\r\n")
+        head, _, body = client.makefile("rb").read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/problem+json" in head.lower()
+    assert json.loads(body)["status"] == 400
+
+    broken, answered = [], []
+
+    def ask():
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        while True:
+            try:
+                connection.connect()
+            except ConnectionRefusedError:
+                return
+            try:
+                while connection.sock is not None:  # until an answer says that it is the last
+                    connection.request("GET", "/v1/data_sets")
+                    answered.append(len(connection.getresponse().read()))
+            except (OSError, http.client.HTTPException) as error:
+                broken.append(error)
+                connection.close()
+
+    clients = [threading.Thread(target=ask) for _ in range(8)]
+    for client in clients:
+        client.start()
+    wait_until(lambda: len(answered) > 200)
+    service.terminate()
+    assert service.wait(PATIENCE_S) in (0, -signal.SIGTERM)
+    for client in clients:
+        client.join()
+    assert not broken
+    log.seek(0)
+    lines = [json.loads(line) for line in log.read().splitlines()]
+    assert {"Invalid HTTP request received.", "Finished server process"} <= {
+        line.get("message", "").partition(" [")[0] for line in lines
+    }

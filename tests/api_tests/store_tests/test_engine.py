@@ -55,12 +55,24 @@ def test_an_address_of_no_store_is_an_error_that_hides_its_password(url, words):
     assert "hidden" not in str(refused.value)
 
 
-@pytest.mark.parametrize("revision", ["0002", "0099"])
-def test_a_store_of_another_schema_is_an_error_that_says_so(empty_store_url, revision):
+@pytest.mark.parametrize(
+    ("revision", "words"),
+    [
+        (
+            "0002",
+            "schema 0002, of an epochcast before 0.2.0, which this one does not update. Upload its tables",
+        ),
+        (
+            "0099",
+            r"schema 0099, which this epochcast does not know \(0003\). Use the one that wrote it",
+        ),
+    ],
+)
+def test_a_store_of_another_schema_is_an_error_that_says_so(empty_store_url, revision, words):
     store = open_store(empty_store_url)
     with writing(store) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
     store.dispose()
-    with pytest.raises(StoreError, match=f"another schema.*{revision}") as refused:
+    with pytest.raises(StoreError, match=words) as refused:
         open_store(empty_store_url)
     assert "Traceback" not in str(refused.value)
