@@ -361,7 +361,7 @@ def scope_of(
     `columns` are `SCOPE_COLUMNS` of each row; `feed` is what feeds their GPUs, None where loading is not counted;
     `starts` says where the start of a training is, too.
     """
-    question = resolved.question
+    question, compiling = resolved.question, _compiling(resolved)
     loading = "data loading is excluded" if feed is None else feed.words
     if starts and any(has_known_start(gpu, mode) for gpu, mode in resolved.devices):
         loading += "; the first epoch takes start_s longer"
@@ -384,7 +384,7 @@ def scope_of(
         *_sources(model.card, columns["method"], columns["trained_on"]),
         *([f"An epoch is {resolved.part_in_words}."] if resolved.part_in_words else []),
         *([f"Epochs include {validation}."] if resolved.samples is not None else []),
-        *_compiling(resolved),
+        *compiling,
         _MEMORY[memory_estimate_validated(question.framework)],
         *([_COMPILED_MEMORY] if question.capture in COMPILED else []),
     ]
