@@ -78,9 +78,20 @@ export function share(chance) {
   return chance > 0.99 ? ">99" : chance < 0.01 ? "<1" : number(Math.round(100 * chance));
 }
 
-/** A GPU's name without its maker, short enough for a label. @param {string} name */
+const shortNames = new Map();
+
+/** Take the GPUs of the catalogue, which answers name as the command line does. @param {{gpu: {name: string, aliases: string[]}}[]} gpus */
+export function learnGpus(gpus) {
+  for (const { gpu } of gpus) {
+    const plain = gpu.name.replace(/^NVIDIA /, "").replace(/^Tesla /, "").replace(/^GeForce /, "");
+    const [alias] = gpu.aliases;
+    shortNames.set(gpu.name, alias && /^\p{L}/u.test(alias) && alias.length < plain.length ? alias : plain);
+  }
+}
+
+/** A GPU's name as people write it, short enough for a label. @param {string} name */
 export function shortGpu(name) {
-  return name.replace(/^(NVIDIA|Tesla|GeForce)\s+(?=.)/, "").replace(/ (Server|Workstation) Edition$/, "");
+  return shortNames.get(name) ?? name;
 }
 
 function unitOf(seconds) {

@@ -11,7 +11,7 @@ import { byId, copy, download, fill, make } from "./dom.js";
 import { clearErrors, showError, showProblem } from "./errors.js";
 import { Explanation } from "./explanation.js";
 import { Form } from "./form.js";
-import { count, dollars, duration, shortGpu } from "./format.js";
+import { count, dollars, duration, learnGpus, shortGpu } from "./format.js";
 import { currentLanguage, preferredLanguage, setLanguage, t } from "./i18n.js";
 import { readCnn } from "./own_cnn.js";
 import { doubts, explanationQuestion, fromFragment, hoursOf, questions, toFragment, trainingQuestion, usdOf } from "./question.js";
@@ -44,7 +44,9 @@ async function start() {
   await setLanguage(fromFragment(location.hash).language ?? preferredLanguage());
   listen();
   try {
-    form.load(await lists());
+    const known = await lists();
+    learnGpus(known.gpus);
+    form.load(known);
   } catch (error) {
     say(t("not_started", { why: error.message }));
     return;
@@ -316,12 +318,18 @@ function drawCovers() {
   const [row] = comparisons.rows;
   const loaded = t(row.loading_time_ms === null ? "covers_unloaded" : "covers_loaded");
   const validated = t(shown.asked.comparisons.validation_samples ? "covers_validated" : "covers_unvalidated");
-  const sentences = [t("covers_work", { loaded, validated }), t("covers_interval"), t("covers_price", { date: row.priced_on ?? "–" })];
+  const sentences = [t("covers_work", { loaded, validated }), t("covers_interval"), t("covers_price", { date: dates(comparisons.rows) })];
   byId("covers").replaceChildren(make("p", { text: sentences.join(" ") }));
   const full = [["rows_title", predictions], ["offers_title", comparisons]].flatMap(([title, { covers }]) => [
     make("h3", { text: t(title), lang: currentLanguage() }), ...[covers].flat().map((text) => make("p", { text })),
   ]);
   byId("covers-full").replaceChildren(...full);
+}
+
+/** Days of the prices of all rows, from the oldest. */
+function dates(rows) {
+  const days = rows.map((row) => row.priced_on).filter(Boolean).sort();
+  return days.length ? [...new Set([days[0], days.at(-1)])].join("–") : "–";
 }
 
 function chosenQuestion() {

@@ -86,9 +86,12 @@ export function learn(served) {
  * @returns {Object<string, object>}
  */
 export function questions(state, upload) {
+  const compared = question("comparisons", state, upload);
+  // the first visit's sizes are those of the table and its chart: offers are compared at one, as without any
+  if (state.batch_sizes === FIRST.batch_sizes) delete compared.batch_sizes;
   return {
     predictions: { ...question("predictions", state, upload), gpus: state.gpus },
-    comparisons: { ...question("comparisons", state, upload), ...(state.chosen_only ? { gpus: state.gpus } : {}) },
+    comparisons: { ...compared, ...(state.chosen_only ? { gpus: state.gpus } : {}) },
   };
 }
 
