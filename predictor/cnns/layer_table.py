@@ -57,7 +57,9 @@ class Layer:
     `overwrites` is 0 where an activation that usually overwrites what it reads does not, 2 where that is a view, whose
     gradient copies it; unknown: the usual. `derived` are the numbers that it keeps of those computed from only
     parameters, such as normalised weights, whatever the mini-batch. `old_gradient` is the index of the last layer that
-    runs before the gradient of its weights from the step before is freed; unknown where none does.
+    runs before the gradient of its weights from the step before is freed; unknown where none does. `widens` is 1 where
+    it reads a map with float32 numbers that no layer wrote and that are not trained, such as a frozen norm's scale: its
+    result is float32 under autocast.
     """
 
     index: int
@@ -94,6 +96,7 @@ class Layer:
     overwrites: int | None = None
     derived: int | None = None
     old_gradient: int | None = None
+    widens: int | None = None
 
     @property
     def is_frozen(self) -> bool:
@@ -373,7 +376,7 @@ class LayerTable:
 
 
 DEPTH_COLUMNS = ("in_depth", "out_depth", "kernel_depth", "stride_depth", "padding_depth")
-MEMORY_COLUMNS = ("overwrites", "derived", "old_gradient")
+MEMORY_COLUMNS = ("overwrites", "derived", "old_gradient", "widens")
 PASS_COLUMNS = ("forwards", "input_gradients", "weight_gradients", "recomputed", "backward_after")
 _PASSES = attrgetter(*PASS_COLUMNS)
 LAYER_TABLE_COLUMNS = tuple(field.name for field in fields(Layer))

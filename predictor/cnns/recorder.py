@@ -305,6 +305,9 @@ _TYPES = {
 """Type of the row of each operator on tensors without a dimension of the mini-batch."""
 
 
+_PROMOTES = ("add", "multiply", "concat")
+"""Types of layers whose result has the widest type that they read."""
+
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
 _CHANNELS_FIRST = (
     "convolution", *(name for norm in ("batch", "group", "instance") for name in OPERATOR_TYPES[f"{norm}_norm"].torch)
@@ -355,6 +358,7 @@ class Recorder:
     _maps: dict[int, _Map] = field(default_factory=dict)
     _owners: dict[int, dict[int, int]] = field(default_factory=dict)  # tensor -> {parameter: elements}
     _noise: set[int] = field(default_factory=set)
+    _typed_as_maps: set[int] = field(default_factory=set)  # tensors beside, such as means over the mini-batch
     _frozen: set[int] = field(default_factory=set)  # parameters
     frozen_rows: set[int] = field(default_factory=set)  # rows that read such parameters alone
     _counted: set[int] = field(default_factory=set)
@@ -439,12 +443,14 @@ class Recorder:
             return
         maps = [tensor for tensor in inputs if id(tensor) in self._maps]
         if not maps or operator in CREATIONS:
+            self._typed_as_maps.update(map(id, outputs if maps else ()))
             self._pass_on(operator, inputs, outputs)
             if self.each_tensor and inputs and not (is_view or operator in CREATIONS or operator in _VIEWS):
                 self._add_of_one_image(operator, inputs, outputs)
             return
         batches = self._batches(operator, outputs, other_shapes)
         if not batches:
+            self._typed_as_maps.update(map(id, outputs))
             if _is_reduction(operator) and prod(outputs[0].shape) == 1:
                 was = self._maps[id(maps[0])]
                 ends = _End(maps[0], was.channel_dim, was.batch), _End(outputs[0], 1, _Batch())
@@ -593,9 +599,19 @@ class Recorder:
         columns = RULES[operator](call) if operator in RULES else {"type": "other"}
         if columns.get("type") in ("add", "multiply", "concat", "clamp") or operator == "roi_align":
             source = out  # in_* is the shape of the full-size result
+        if columns.get("type") in _PROMOTES and self._widens(inputs, outputs):
+            columns = columns | {"widens": 1}
         row = self._add(operator, columns, inputs, source, out) if columns else was.row
         for tensor in outputs:
             self._maps[id(tensor)] = _Map(row, dim, batch=batches[id(tensor)])
+
+    def _widens(self, inputs: list[Any], outputs: list[Any]) -> bool:
+        """Whether a new result follows the type of float32 numbers that no layer wrote, beside the maps."""
+        beside = (t for t in inputs if id(t) not in self._maps and id(t) not in self._owners)
+        are_wide = (
+            len(t.shape) and str(t.dtype) == "torch.float32" for t in beside if id(t) not in self._noise
+        )
+        return all(outputs[0] is not tensor for tensor in inputs) and any(are_wide)
 
     def _add_of_one_image(self, operator: str, inputs: list[Any], outputs: list[Any]) -> int:
         """Row of an operator on tensors that no dimension splits into images."""

@@ -434,7 +434,8 @@ def _wide_output(layer: Layer, wide_input: bool) -> bool:
     output, weights = amp_output(layer), OPERATOR_TYPES[layer.type].weights
     if output != "input":
         return output == "wide"
-    return wide_input or (layer.parameters > 0 and weights is None)  # a float32 parameter widens the result
+    # A float32 parameter or other number widens the result.
+    return wide_input or bool(layer.widens) or (layer.parameters > 0 and weights is None)
 
 
 def wide_outputs(table: LayerTable) -> tuple[dict[int, bool], dict[int, bool]]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from predictor.arrays import Array
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import UNKNOWN, mode_words
-from predictor.cnns.layer_table import PASS_COLUMNS, Layer
+from predictor.cnns.layer_table import MEMORY_COLUMNS, PASS_COLUMNS, Layer
 from predictor.measurements.flags import is_set
 from predictor.models.base import cases_of
 from predictor.models.join import sharpness_of
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _PASSES = ("forward", "backward_input", "backward_weight")
 _BOTH_PASSES = "forward_backward"  # how a framework's operators are timed
 _NOT_SHAPE = (
-    *("index", "name", "type", "kind", "inputs", "repeats", "overwrites", "derived", "old_gradient"), *PASS_COLUMNS,
+    *("index", "name", "type", "kind", "inputs", "repeats"), *MEMORY_COLUMNS, *PASS_COLUMNS,
 )  # fmt: skip
 _SHAPE_COLUMNS = tuple(f.name for f in fields(Layer) if f.name not in _NOT_SHAPE)
 
