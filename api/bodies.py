@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from fastapi import HTTPException, Request
 
-from api.serving import client_of, serving_of
+from api.serving import in_turn, serving_of
 from predictor.stopping import check_stop
 
 DRAINED_BYTES = 64 * 2**20
@@ -52,7 +52,7 @@ async def read_body(request: Request, limit: int, next_step: str = "") -> bytes:
     if packing == "identity":
         return bytes(content)
     queue = serving_of(request).unpacking_queue
-    return await queue.run(client_of(request), _unpacked, bytes(content), limit, next_step)
+    return await in_turn(request, queue, _unpacked, bytes(content), limit, next_step)
 
 
 def _unpacked(packed: bytes, limit: int, next_step: str) -> bytes:

@@ -14,7 +14,7 @@ from api.bodies import LARGER_TABLES, read_body
 from api.caching import accepts_gzip, file_response
 from api.problems import InvalidFieldsError
 from api.questions import EXAMPLES, MAX_COLUMN_ROWS, CnnQuestion, check_runs, core_question
-from api.serving import ServingState, client_of, serving_of
+from api.serving import ServingState, in_turn, serving_of
 from api.store.uploads import parsed_json, rows_of, table_sent
 from predictor.answers.question import Question
 from predictor.answers.resolved import OwnMeasurements, load_model
@@ -66,7 +66,7 @@ async def answered(request: Request, kind: type[Q], answer: Answering[Q]) -> Res
         queue = serving.upload_queue if _MEASUREMENTS in body else serving.model_queue
         compute = partial(_from_body, body, kind, answer, snapshot.model, serving.offers)
         with snapshot.awaited(key):
-            file = await queue.run(client_of(request), snapshot.answer, key, compute, packed=packed)
+            file = await in_turn(request, queue, snapshot.answer, key, compute, packed=packed)
     return file_response(request, file)
 
 

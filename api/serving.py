@@ -19,10 +19,11 @@ from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from cachetools import LRUCache
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
 from api.caching import KEPT_ANSWER_BYTES, File
 from api.queues import Queue
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("epochcast.model")
 _KEPT_FITS = 8  # of measurements that came with questions, each some megabytes
 _Stamp = tuple[int, int, int]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,6 +178,27 @@ def serving_of(request: Request) -> ServingState:
     """Give the application's shared state."""
     state: ServingState = request.app.state.serving
     return state
+
+
+async def in_turn(
+    request: Request, queue: Queue, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Run a call in its turn, once the body is read; it ends, with ClientDisconnect, as soon as its client goes."""
+    running = asyncio.ensure_future(queue.run(client_of(request), call, *args, **kwargs))
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((running, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            raise ClientDisconnect
+        return running.result()
+    finally:
+        running.cancel()
+        leaving.cancel()
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def client_of(request: Request) -> str:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from api.caching import KeptRoute
 from api.problems import only_known_parameters
 from api.questions import LISTED, is_served
-from api.serving import ServingState, client_of, serving_of
+from api.serving import ServingState, in_turn, serving_of
 from predictor.answers.options import KINDS, options_of
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.data_sets import TrainingSet, training_sets
@@ -149,7 +149,7 @@ async def cnn(
 ) -> Response:
     """Its layer table at an image size; the usual one by default."""
     queue = serving_of(request).model_queue
-    content = await queue.run(client_of(request), cnn_in_json, name[:200], image_size)
+    content = await in_turn(request, queue, cnn_in_json, name[:200], image_size)
     return Response(content, media_type="application/json")
 
 

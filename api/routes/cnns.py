@@ -18,7 +18,7 @@ from api.bodies import read_body
 from api.caching import File, file_response, in_json
 from api.layer_tables import LayerTableIn
 from api.onnx_process import read_onnx
-from api.serving import client_of, serving_of
+from api.serving import client_of, in_turn, serving_of
 from predictor.checks import MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
@@ -78,12 +78,12 @@ async def read(request: Request) -> Response:
             f"Content-Type is {form[:80]!r}. Valid: multipart/form-data, with the file as its field onnx. Layers "
             "go with the question, as its layer_table.",
         )
-    serving, client = serving_of(request), client_of(request)
-    serving.onnx_queue.check(client)  # before a file of 16 MiB is read
+    serving = serving_of(request)
+    serving.onnx_queue.check(client_of(request))  # before a file of 16 MiB is read
     content = await read_body(request, MAX_FORM_BYTES, "Send the file without its weights, or its layers.")
-    file = await serving.model_queue.run(client, _file, content, form)
-    table = await serving.onnx_queue.run(client, read_onnx, *file)
-    return file_response(request, await serving.model_queue.run(client, _answer, table))
+    file = await in_turn(request, serving.model_queue, _file, content, form)
+    table = await in_turn(request, serving.onnx_queue, read_onnx, *file)
+    return file_response(request, await in_turn(request, serving.model_queue, _answer, table))
 
 
 def example() -> Any:

@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 
 from api.bodies import read_body
 from api.caching import File, file_response
-from api.serving import client_of, serving_of
+from api.serving import client_of, in_turn, serving_of
 from api.store.keys import ApiKey, find_key
 from api.store.measurements import Deletion, Stored, UploadReceipt, delete_upload, find_rows, store_rows
 from api.store.uploads import Table, csv_table, is_formula, json_table, rows_of
@@ -157,14 +157,14 @@ async def find(request: Request, filters: Annotated[Filters, Query()]) -> Respon
 
     A page that is full ends with the address of the next: `next` in JSON, the header `Link` in both forms.
     """
-    queue, client = serving_of(request).download_queue, client_of(request)
+    queue = serving_of(request).download_queue
     store = _store_of(request)
-    page = await queue.run(client, find_rows, store, filters.given(), filters.after, filters.limit)
+    page = await in_turn(request, queue, find_rows, store, filters.given(), filters.after, filters.limit)
     following = None
     if page.more:
         following = f"{request.url.path}?{urlencode({**request.query_params, 'after': page.rows[-1].id})}"
     write = _as_csv if filters.format == "csv" else _as_json
-    file = await queue.run(client, write, page.rows, following)
+    file = await in_turn(request, queue, write, page.rows, following)
     return file_response(request, file, {"Link": f'<{following}>; rel="next"'} if following else None)
 
 

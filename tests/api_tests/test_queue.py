@@ -7,9 +7,11 @@ import time
 
 import pytest
 from fastapi import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from waiting import PATIENCE_S
 
 from api.queues import Queue
+from api.serving import in_turn
 from predictor.errors import OutOfRangeError
 from predictor.stopping import check_stop
 
@@ -165,6 +167,27 @@ async def test_a_call_that_nobody_waits_for_keeps_its_place_until_it_ends_and_en
         await asyncio.gather(waiting, return_exceptions=True)
         (following,) = await send(queue, "c")
     await following
+
+
+@in_loop
+async def test_work_and_turns_of_a_client_that_went_end():
+    messages = [{"type": "http.request"}, {"type": "http.disconnect"}]
+
+    def request():
+        left = iter(messages)
+
+        async def receive():
+            await asyncio.sleep(0.01)
+            return next(left)
+
+        return Request({"type": "http", "client": ("a", 1)}, receive)
+
+    queue, began = Queue(at_once=1, most_work_s=PATIENCE_S), time.monotonic()
+    calls = (in_turn(request(), queue, work, PATIENCE_S) for _ in range(3))
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(result) for result in results] == [ClientDisconnect] * 3
+    assert await in_turn(Request({"type": "http"}, asyncio.Event().wait), queue, str) == ""
+    assert time.monotonic() - began < PATIENCE_S / 2
 
 
 @in_loop
