@@ -694,7 +694,7 @@ class Comparer:
 
 @lru_cache(maxsize=1024)
 def _teams_of(link: str, most: int, shares: tuple[int, ...], has_replicas: bool) -> list[Team]:
-    """Teams of up to so many GPUs on this link that divide one of these numbers of images evenly."""
+    """Teams of at most this number of GPUs on this link that divide one of these numbers of images evenly."""
     numbers = (n for n in range(2, most + 1) if any(images % n == 0 for images in shares))
     return [Team(n, 1, find_link(link), has_replicas=has_replicas) for n in numbers]
 
