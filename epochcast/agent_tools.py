@@ -8,6 +8,7 @@ reads in a hundred lines.
 import asyncio
 import inspect
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -20,8 +21,10 @@ from epochcast.tables import json_ready
 from predictor.answers.check import Speed
 from predictor.answers.options import KINDS, Option, check_known, options_of
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question, check_names
+from predictor.answers.resolved import ResolvedQuestion
 from predictor.checks import whole_number
-from predictor.errors import EpochcastError, SchemaError
+from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
+from predictor.stopping import stopped_by
 
 INSTRUCTIONS = (
     "epochcast predicts time, cost and memory of training CNNs on GPUs, before a GPU is rented. Start with compare to "
@@ -35,6 +38,7 @@ _EXPLAINED = (
 )
 _COMPARED = ("cnn", "iteration_time_ms", "low_ms", "high_ms", "peak_memory_gib", "fits_in_memory", "cost_usd")
 _MOST_LAYERS = 12
+_MOST_WORK_S = 8.0  # of a processor for one call, as the service gives a question
 _ARGUMENTS = json.loads(Path(__file__).with_name("agent_arguments.json").read_text(encoding="utf-8"))
 """JSON schema of each argument, by name or by tool and name."""
 
@@ -126,7 +130,35 @@ class AgentTool:
                     f"{cnn} is a Python file, which a tool does not run. Write its layers with "
                     f"`epochcast cnn show {cnn} --format csv > layers.csv`, and pass the path of layers.csv."
                 )
-        return _short(json_ready(self.function(**values)))
+        _check_extent(values)
+        began = time.thread_time()
+
+        def check() -> None:
+            if time.thread_time() - began > _MOST_WORK_S:
+                raise OutOfRangeError(
+                    f"the call takes more than {_MOST_WORK_S:g} s of a processor. {_IN_PARTS}"
+                )
+
+        with stopped_by(check):
+            return _short(json_ready(self.function(**values)))
+
+
+_IN_PARTS = "Ask in several parts: fewer GPUs or batch sizes."
+
+
+def _check_extent(values: Mapping[str, Any]) -> None:
+    """OutOfRangeError if a call names more than the service takes: layers x GPUs x batch sizes count together."""
+    from api.questions import MAX_BATCHES, MAX_GPUS, check_work
+
+    for name, most in (("batch_size", MAX_BATCHES), ("gpu", MAX_GPUS)):
+        if isinstance(values.get(name), list) and len(values[name]) > most:
+            raise OutOfRangeError(
+                f"{len(values[name]):,} values of {name} are given; at most {most}. {_IN_PARTS}"
+            )
+    options = {name: values[name] for name in options_of(Question) if name in values}
+    for cnn in filter(None, map(values.get, ("cnn", "before", "after"))):
+        question = Question.of(cnn, values.get("gpu", "all"), values.get("batch_size"), options)
+        check_work(question, len(ResolvedQuestion.of(question).devices), repeats=2)
 
 
 TOOLS = {

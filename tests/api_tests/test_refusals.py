@@ -94,6 +94,16 @@ def test_a_path_method_or_parameter_that_nobody_knows_is_told_the_right_one(
         assert (options.status_code, options.headers["allow"], options.content) == (204, allow, b"")
 
 
+@pytest.mark.parametrize("cnns", [{"cnn": None}, {"cnn": "lenet5", "layer_table": {"name": "x"}}])
+def test_the_document_forbids_what_is_refused_no_cnn_and_two(client, cnns):
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    for kind in ("PredictionQuestion", "ComparisonQuestion", "ExplanationQuestion", "CheckQuestion"):
+        neither, both = schemas[kind]["not"]["anyOf"]
+        assert neither == {"properties": {"cnn": {"type": "null"}, "layer_table": {"type": "null"}}}
+        assert both["required"] == ["cnn", "layer_table"]
+    refused(client.post("/v1/predictions", json=GOOD | cnns), 422)
+
+
 def test_every_error_of_the_tree_has_a_status():
     for kind in vars(errors).values():
         if isinstance(kind, type) and issubclass(kind, EpochcastError):

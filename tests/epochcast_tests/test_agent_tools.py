@@ -16,6 +16,9 @@ from predictor.answers.question import Plan, Question
 ASKED = {"cnn": "resnet50", "gpu": "T4", "batch_size": 64}
 CALLS = table(__file__, "calls of an agent")
 REFUSED = table(__file__, "refused calls of an agent")
+for _, arguments, _ in REFUSED.values():
+    if isinstance(arguments.get("batch_size"), str) and ".." in arguments["batch_size"]:
+        arguments["batch_size"] = [*range(1, int(arguments["batch_size"].removeprefix("1..")) + 1)]
 
 
 @pytest.fixture(scope="module")
