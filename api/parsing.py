@@ -1,5 +1,7 @@
 """From a request to its answer: the body as a checked question, its measurements fitted."""
 
+import csv
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -59,15 +61,39 @@ async def answered(request: Request, kind: type[Q], answer: Answering[Q]) -> Res
     """Answer in JSON: the kept answer to the same bytes, else that of `answer`, computed in its turn in a thread."""
     serving = serving_of(request)
     body = await json_of(request)
-    snapshot, key = serving.model.snapshot, sha256(request.url.path.encode() + b" " + body).digest()
+    accepted = request.headers.get("accept", "")
+    in_csv = "text/csv" in accepted and "json" not in accepted
+    asked = b"%b %d %b" % (request.url.path.encode(), in_csv, body)
+    snapshot, key = serving.model.snapshot, sha256(asked).digest()
     packed = accepts_gzip(request.headers)
     file = snapshot.kept(key, packed=packed)
     if file is None:
         queue = serving.upload_queue if _MEASUREMENTS in body else serving.model_queue
         compute = partial(_from_body, body, kind, answer, snapshot.model, serving.offers)
+        compute = partial(_csv_of, compute) if in_csv else compute
         with snapshot.awaited(key):
             file = await in_turn(request, queue, snapshot.answer, key, compute, packed=packed)
-    return file_response(request, file)
+    file = replace(file, media_type="text/csv; charset=utf-8") if in_csv else file
+    return file_response(request, file, {"Vary": "Accept, Accept-Encoding"})
+
+
+def _csv_of(compute: Callable[[], bytes]) -> bytes:
+    """Rows of an answer as CSV; SchemaError if it has none."""
+    rows = from_json(compute()).get("rows")
+    if rows is None:
+        raise SchemaError("this answer has no rows, which text/csv needs. Accept application/json.")
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, [*rows[0]] if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    return file.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    """A value in a cell: lists joined, of what has a text its text."""
+    if isinstance(value, dict):
+        return value["text"] if "text" in value else to_json(value).decode()
+    return "; ".join(str(_cell(entry)) for entry in value) if isinstance(value, list) else value
 
 
 def _from_body(

@@ -1,5 +1,6 @@
 """`/v1/predictions` gives what `epochcast.predict` gives, field by field."""
 
+import csv
 import json
 from dataclasses import asdict
 from itertools import product
@@ -125,3 +126,19 @@ def test_proxies_among_the_measurements_answer_a_gpu_that_no_model_knows(client)
     [row] = answer["rows"]
     assert (row["method"], row["gpu"]) == ("proxy-times", "Tesla K80")
     assert row["high_ms"] / row["low_ms"] > 3.0  # another chip than those of the fit
+
+
+def test_rows_come_as_csv_where_that_alone_is_accepted(client):
+    question = {"cnn": "resnet18", "gpus": ["T4", "H200"], "batch_sizes": [8], "samples": 1000}
+    for path in ("predictions", "comparisons"):
+        rows = client.post(f"/v1/{path}", json=question).json()["rows"]
+        answer = client.post(f"/v1/{path}", json=question, headers={"Accept": "text/csv"})
+        assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+        lines = list(csv.DictReader(answer.text.splitlines()))
+        assert [line["gpu"] for line in lines] == [row["gpu"] for row in rows]
+        times = [float(line["iteration_time_ms"]) for line in lines]
+        assert times == [row["iteration_time_ms"] for row in rows]
+    columns = client.post(
+        "/v1/predictions", json=question | {"form": "columns"}, headers={"Accept": "text/csv"}
+    )
+    assert (columns.status_code, "no rows" in columns.json()["detail"]) == (422, True)
