@@ -135,7 +135,16 @@ def inline_table(posted: LayerTableIn) -> LayerTable:
         raise
 
 
+_MOST_INPUTS = 100_000  # ten of each of the most layers; looking at 700,000 took seconds
+
+
 def _table(posted: LayerTableIn) -> LayerTable:
+    n_inputs = sum(len(row.inputs or ()) for row in posted.layers)
+    if n_inputs > _MOST_INPUTS:
+        raise SchemaError(
+            f"layer_table.layers: their inputs name {n_inputs:,} rows; at most {_MOST_INPUTS:,}. Add or concatenate in "
+            "fewer steps."
+        )
     layers = tuple(_layer(row, position) for position, row in enumerate(posted.layers))
     size = posted.image_size or image_side(layers)
     if not size:

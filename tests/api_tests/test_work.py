@@ -88,6 +88,17 @@ def test_anchors_of_many_gpus_count_as_work_and_layers_of_one_shape_once(client)
     assert answer.status_code == 200, answer.text
 
 
+def test_more_inputs_of_layers_than_are_looked_at_in_a_second_are_refused(client):
+    question = table_of(2000) | {"gpus": ["T4"], "batch_sizes": [1]}
+    for position, row in enumerate(question["layer_table"]["layers"]):
+        row["inputs"] = list(range(max(0, position - 60), position))
+    answer = client.post("/v1/predictions", json=question)
+    assert (answer.status_code, "name 118,170 rows; at most 100,000" in answer.json()["detail"]) == (
+        422,
+        True,
+    )
+
+
 def admitted(model, name, sizes, **extent):
     try:
         check_work(Question(name, "T4", SIZES[:sizes], model=model), **extent)
