@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from pandas.plotting import PlotAccessor
 
-from epochcast.tables import Column, Record
+from epochcast.tables import Column, Record, json_ready
 from predictor.answers.notes import number
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.devices import short_name
@@ -100,6 +100,15 @@ class AnswerFrame(pd.DataFrame):
         frame = pd.DataFrame(self)
         frame.attrs = self.attrs
         return pd.DataFrame.copy, (frame,)
+
+    def to_parquet(self, *arguments: Any, **options: Any) -> Any:
+        """As pandas, with objects in cells and in `attrs` as JSON has them: structs, lists and text."""
+        cells = {
+            name: cells.map(json_ready) if cells.dtype == object else cells for name, cells in self.items()
+        }
+        frame = pd.DataFrame(cells, self.index)
+        frame.attrs = json_ready(self.attrs)
+        return frame.to_parquet(*arguments, **options)
 
     def __repr__(self) -> str:
         text = io.StringIO()

@@ -76,6 +76,21 @@ def test_what_pandas_makes_of_an_answer_is_a_plain_frame_with_its_attributes(cha
     assert repr(frame).lstrip().startswith(("gpu", "cnn"))
 
 
+@pytest.mark.parametrize("name", ["predict", "compare", "explain", "without epochs"])
+def test_an_answer_is_written_as_parquet_and_read_back(name, answers, tmp_path):
+    pytest.importorskip("pyarrow")
+    answer = answers[name]
+    answer.to_parquet(tmp_path / "answer.parquet")
+    back = pd.read_parquet(tmp_path / "answer.parquet")
+    with_objects = ["energy_basis", "co2_basis", "extrapolates", "data_exceeds"]
+    plain = answer.columns.difference(with_objects)
+    pd.testing.assert_frame_equal(back[plain], pd.DataFrame(answer)[plain])
+    assert back.attrs["covers"] == answer.attrs["covers"]
+    if name == "compare":
+        assert back.attrs["verdict"]["sentence"] == answer.sentence
+        assert back["energy_basis"][0]["text"] == str(answer["energy_basis"][0])
+
+
 def test_plot_draws_the_answer_and_with_arguments_what_pandas_draws(answers):
     pytest.importorskip("matplotlib")
     assert [axes.get_title() for axes in answers["predict"].plot().axes] == ["Tesla T4", "NVIDIA H200"]
