@@ -11,9 +11,7 @@ import pandas as pd
 from pandas.plotting import PlotAccessor
 
 from epochcast.tables import Column, Record, json_ready
-from predictor.answers.notes import number
 from predictor.answers.question import Plan, Question
-from predictor.catalogue.devices import short_name
 from predictor.checks import as_list
 
 if TYPE_CHECKING:
@@ -219,11 +217,7 @@ def explanation_frame(
     """A data frame of explanations with what is shown of them."""
     from epochcast.commands.explain import show_explanations
 
-    sentences = [
-        f"{explanation.cnn} on {short_name(explanation.gpu)} at batch {explanation.batch_sizes[-1]:,}: "
-        f"{number(explanation.iteration_time_ms[-1])} ms an iteration, bound by {explanation.bound[-1]}."
-        for explanation in explained
-    ]
+    sentences = [explanation.sentence for explanation in explained]
     names = [cnn for cnn in as_list(cnns) if not isinstance(cnn, pd.DataFrame)]
 
     def show() -> None:

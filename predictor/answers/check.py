@@ -20,7 +20,16 @@ from predictor.answers.changes import (
     parallel_changes,
     worker_changes,
 )
-from predictor.answers.notes import REMEDIES, estimate, number, percent, rounded, rounded_duration, usd
+from predictor.answers.notes import (
+    REMEDIES,
+    Spoken,
+    estimate,
+    number,
+    percent,
+    rounded,
+    rounded_duration,
+    usd,
+)
 from predictor.answers.options import check_options, option
 from predictor.answers.question import Question, named
 from predictor.answers.resizing import resizing_ms
@@ -105,8 +114,8 @@ class Cause:
     saved_usd: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Checkup:
+@dataclass(frozen=True, slots=True, repr=False)
+class Checkup(Spoken):
     """Whether a speed is normal.
 
     `verdict` is ``normal``, ``slow`` or ``fast``: inside, above or below the 90 % interval `low_ms` to `high_ms` of an
@@ -144,7 +153,7 @@ class Checkup:
         """The likeliest causes, a line each, `most` at most; none where the speed is normal."""
         lines = []
         for cause in self.causes[:most]:
-            words = "look for what is not a setting"
+            words = "look at what no option describes, such as other processes or the loop itself"
             if cause.name != _NOTHING:
                 words = f"{estimate(cause.expected_ms, cause.low_ms, cause.high_ms)} ms"
             if cause.saved_h and cause.saved_h > 0:

@@ -15,7 +15,7 @@ from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.bounds import operator_roofline_ms
 from predictor.answers.explain import class_times_ms
 from predictor.answers.grid import forecasts_of
-from predictor.answers.notes import number
+from predictor.answers.notes import Spoken, number
 from predictor.answers.question import Question, named
 from predictor.answers.resolved import ResolvedQuestion
 from predictor.errors import SchemaError
@@ -31,6 +31,7 @@ MEASURED, SPECIFIED = 0.30, 0.45
 They hold 21 of 24 changes of CNNs of another library on an H100, 90 % of 1,464 pairs of CNNs on an H100 and an H200,
 and of 3,396 pairs of torchvision's CNNs on five older GPUs (docs/advice.md)."""
 
+_MOST_LINES = 5
 _SHOWN = 0.002  # least share of an iteration's GPU time that a layer's change is shown from
 
 
@@ -59,8 +60,8 @@ class LayerChange:
         return cls("the rest", *map(sum, zip(*numbers, strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+@dataclass(frozen=True, slots=True, repr=False)
+class Difference(Spoken):
     """Two CNNs on one GPU at one batch size.
 
     `ratio` is the iteration's time after over before, `low` to `high` its 90 % interval; `changed_share` the share of
@@ -79,6 +80,14 @@ class Difference:
     class_ms: Mapping[str, tuple[float, float]]
     layers: tuple[LayerChange, ...]
     rest: LayerChange
+
+    def lines(self) -> list[str]:
+        """The layers that change most, a line each."""
+        return [
+            f"{layer.layer}: {layer.count_before} -> {layer.count_after} of them, {number(layer.before_ms)} -> "
+            f"{number(layer.after_ms)} ms"
+            for layer in self.layers[:_MOST_LINES]
+        ]
 
     @property
     def is_sure(self) -> bool:

@@ -29,12 +29,12 @@ from predictor.answers.bounds import (
 )
 from predictor.answers.changes import other_modes
 from predictor.answers.grid import TIMES, WORDS, forecasts_of, split_traffic, with_shares
-from predictor.answers.notes import Reason, as_answered, reason_of
+from predictor.answers.notes import Reason, Spoken, as_answered, number, reason_of
 from predictor.answers.question import Question
 from predictor.answers.resizing import advice_on_resizing
 from predictor.answers.resolved import Device, ResolvedQuestion
 from predictor.arrays import Array
-from predictor.catalogue.devices import device_of, is_cpu, rates_of
+from predictor.catalogue.devices import device_of, is_cpu, rates_of, short_name
 from predictor.catalogue.modes import COMPILED, Mode, products_in_fp32
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
@@ -119,8 +119,8 @@ class ExplainedTerm:
     ms: Numbers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Explanation(Spoken):
     """Split of one CNN's iteration time on one GPU in one mode; numbers over `batch_sizes`, in ms.
 
     `classes`, time by class of operators, adds up to `gpu_time_ms`, and so does `bound_ms`, which splits it by what
@@ -169,6 +169,18 @@ class Explanation:
     extrapolates: tuple[tuple[Reason, ...], ...]
     terms: tuple[ExplainedTerm, ...] = ()
     resizing: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Time and bound of an iteration at the largest batch size."""
+        size, time_ms = self.batch_sizes[-1], number(self.iteration_time_ms[-1])
+        where = f"{self.cnn} on {short_name(self.gpu)} at batch {size:,}"
+        return f"{where}: {time_ms} ms an iteration, bound by {self.bound[-1]}."
+
+    def lines(self) -> list[str]:
+        """GPU time by class of operators at the largest batch size, the longest first."""
+        classes = sorted(self.classes.items(), key=lambda item: -item[1][-1])
+        return [f"{name}: {number(ms[-1])} ms" for name, ms in classes]
 
 
 def small_batch_law(

@@ -19,7 +19,7 @@ import numpy as np
 from predictor.answers.bounds import operator_roofline_ms
 from predictor.answers.changes import fast_training, in_mode
 from predictor.answers.compare import Comparer, Priced
-from predictor.answers.notes import duration_estimate, estimate, percent
+from predictor.answers.notes import Spoken, duration_estimate, estimate, percent
 from predictor.answers.question import MiniBatch, Plan, Question, named
 from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, short_offer
 from predictor.answers.resolved import ResolvedQuestion
@@ -103,8 +103,8 @@ class MemoryPlan:
         return f"{words}, {time} on {machine}"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPlans:
+@dataclass(frozen=True, slots=True, repr=False)
+class MemoryPlans(Spoken):
     """The plan that ranks first, and by each of its concessions the best plan without it, None where none fits."""
 
     best: MemoryPlan

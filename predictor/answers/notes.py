@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal
+from html import escape
+from typing import Any, Literal
 
 from predictor.models import forecast
 from predictor.models.forecast import Kind
@@ -129,6 +130,23 @@ def notes_of(priority: Priority, *texts: str) -> list[Note]:
 
 
 _SHARP = 1.05  # upper / lower end of an interval up to which a third digit means something
+
+
+class Spoken:
+    """Base of answers that Python and notebooks show by their `sentence` and what belongs to it."""
+
+    __slots__ = ()
+
+    def lines(self) -> list[str]:
+        """What belongs to the sentence, a line each."""
+        return []
+
+    def __repr__(self: Any) -> str:
+        return "\n".join([self.sentence, *self.lines()])
+
+    def _repr_html_(self: Any) -> str:
+        lines = "".join(f"<li>{escape(line)}</li>" for line in self.lines())
+        return f"<p><strong>{escape(self.sentence)}</strong></p>" + f"<ul>{lines}</ul>" * bool(lines)
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -15,6 +15,7 @@ from predictor.answers.notes import (
     Note,
     Priority,
     Reason,
+    Spoken,
     duration,
     duration_estimate,
     estimate,
@@ -78,8 +79,8 @@ class Compiled:
     compile_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+@dataclass(frozen=True, slots=True, repr=False)
+class Verdict(Spoken):
     """What to rent, in one sentence and as data.
 
     `best` is the row that ranks first; None if the training fits on no GPU. `cheapest`, `fastest` and `safest` are
@@ -118,6 +119,10 @@ class Verdict:
     compile_s: float | None
     measuring: Measuring | None
     hints: tuple[Note, ...]
+
+    def lines(self) -> list[str]:
+        """The hints, a line each."""
+        return [note.text for note in self.hints]
 
 
 @dataclass(frozen=True, slots=True)

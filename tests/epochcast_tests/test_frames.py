@@ -97,3 +97,17 @@ def test_plot_draws_the_answer_and_with_arguments_what_pandas_draws(answers):
     assert answers["compare"].plot().axes
     assert answers["predict"].plot(x="batch_size", y="iteration_time_ms").get_xlabel() == "batch_size"
     assert answers["explain"].plot.bar is not None
+
+
+def test_other_answers_begin_with_their_sentence_and_list_what_belongs_to_it(answers):
+    objects = [
+        answers["compare"].verdict,
+        answers["explain"].rows[0],
+        epochcast.check("resnet50", "T4", 64, iteration_time_ms=2000),
+        epochcast.fit_memory("resnet50", "L4", 256, memory_gib=8, **IMAGENET),
+        *epochcast.diff("vgg16", "vgg16_bn", "T4", 64),
+    ]
+    for answer in objects:
+        assert repr(answer) == "\n".join([answer.sentence, *answer.lines()])
+        assert len(answer.lines()) > 0
+        assert answer._repr_html_().startswith("<p><strong>")
