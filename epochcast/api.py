@@ -59,8 +59,9 @@ def predict(
     gpu : str or list of str
         Any name that drivers and people write; ``"all"`` for the whole catalogue.
     batch_size : int, str, or a list of them, optional
-        Without it each GPU has up to three rows: the largest power of two up to 256 that fits on most GPUs, the
-        fastest batch size, which `best_batch` marks, and the largest that fits.
+        Without it each GPU has up to four rows: the largest power of two up to 256 that fits on most GPUs, the
+        smallest within 5 % of the fastest, which `best_batch` marks, the fastest, and the largest that fits, of all
+        powers of two and the largest.
     **options
         Those of `predictor.answers.question.Question`.
 

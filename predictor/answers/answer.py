@@ -271,9 +271,9 @@ def _at(values: Sequence[T], places: Sequence[int]) -> list[T]:
 def answer(question: Question) -> Answer:
     """Time of an iteration and an epoch, with cost and memory, for every CNN, GPU and batch size.
 
-    Without batch sizes each GPU has up to three rows: the batch size at which all are compared, the fastest, which
-    `best_batch` marks, and the largest that fits. SchemaError, OutOfRangeError, UnknownCnnError or UnknownGpuError if
-    the question makes no sense; nothing is answered then.
+    Without batch sizes each GPU has up to four rows: the batch size at which all are compared, the smallest within 5 %
+    of the fastest, which `best_batch` marks, the fastest, and the largest that fits. SchemaError, OutOfRangeError,
+    UnknownCnnError or UnknownGpuError if the question makes no sense; nothing is answered then.
     """
     resolved = ResolvedQuestion.of(question, "predict")
     model, columns = resolved.known.model, {name: list[Any]() for name in COLUMNS}
@@ -306,7 +306,10 @@ def _at_sizes(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool
 
 
 def _searched(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool]]]:
-    """Of each CNN and GPU, the common, the fastest and the largest batch size, and which is the fastest."""
+    """Of each CNN and GPU, the common, the smallest near the fastest, the fastest and the largest batch size.
+
+    And which is the smallest within 5 % of the fastest; tried are powers of two and the largest.
+    """
     samples, n, gpus = resolved.samples, resolved.question.n_gpus, [gpu for gpu, _ in resolved.devices]
     shares = n * resolved.question.parts
     for table in resolved.tables:
@@ -319,16 +322,19 @@ def _searched(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool
         rates = rows.numbers["throughput_samples_per_s"].reshape(len(gpus), -1)
         if samples:  # a last mini-batch of few images leaves the GPU idle
             rates = 1 / rows.numbers["epoch_time_s"].reshape(len(gpus), -1)
-        most_held, is_tried = np.array([most or 0 for most in largest]), np.isin(sizes, tried)
-        fastest_of = fastest_sizes(rates, is_tried & (np.array(sizes) <= most_held[:, None]))
-        chosen, is_fastest = [], []
-        for device, (index, most) in enumerate(zip(fastest_of.tolist(), largest, strict=True)):
-            fastest = None if index < 0 else sizes[index]
-            named = {fastest if common > (most or common) else common, fastest, most}
+        most_held = np.array([most or 0 for most in largest])[:, None]
+        is_tried = (np.isin(sizes, tried) & (sizes <= most_held)) | (sizes == most_held)
+        near_of = fastest_sizes(rates, is_tried)
+        fastest_of = np.where(is_tried, rates, -np.inf).argmax(axis=1)
+        chosen, is_near = [], []
+        for device, most in enumerate(largest):
+            near = None if near_of[device] < 0 else sizes[near_of[device]]
+            fastest = None if near is None else sizes[fastest_of[device]]
+            named = {near if common > (most or common) else common, near, fastest, most}
             own = [index for index, size in enumerate(sizes) if size in named]
             chosen += [len(sizes) * device + index for index in own]
-            is_fastest += [sizes[index] == fastest for index in own]
-        yield rows.rows(chosen), is_fastest
+            is_near += [sizes[index] == near for index in own]
+        yield rows.rows(chosen), is_near
 
 
 SCOPE_COLUMNS = ("precision", "host", "method", "trained_on")

@@ -253,7 +253,11 @@ class Comparer:
             shares = question.n_gpus * question.parts
             largest = largest_local_batch_sizes(table, resolved.devices, question.n_gpus)
             common = common_batch_size(largest, samples, shares)
-            compared, tried = [common], sorted({*batch_sizes_to_try(largest, samples, shares), common})
+            within_measured = [size and min(size, LARGEST_TRIED) for size in largest]
+            compared, tried = (
+                [common],
+                sorted({*batch_sizes_to_try(within_measured, samples, shares), common}),
+            )
         resolved.local_sizes(tried)
         devices = (
             resolved.devices

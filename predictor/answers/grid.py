@@ -19,6 +19,7 @@ from predictor.answers.resolved import Device, ResolvedQuestion, Training
 from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu, device_of, is_cpu, rates_of
 from predictor.catalogue.modes import Mode
+from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement
@@ -46,7 +47,7 @@ MOST_COMPARED = 256
 accuracy."""
 
 LARGEST_TRIED = 4096
-"""Largest batch size that is tried: beyond it nothing was measured."""
+"""Largest batch size that comparisons try: beyond it nothing was measured."""
 
 NOT_ONE_IMAGE = (
     "the CNN does not fit in the memory of any of these GPUs, not even with one image. "
@@ -77,7 +78,7 @@ def largest_local_batch_sizes(
 
 
 def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpus: int = 1) -> list[int]:
-    """Powers of two, for each GPU, up to the largest batch size that fits anywhere, the epoch's samples, and 4,096.
+    """Powers of two, for each GPU, up to the largest batch size that fits anywhere, and the epoch's samples.
 
     Where GPUs run their share in several parts, `n_gpus` counts the parts of all. OutOfRangeError if no GPU holds a
     single image.
@@ -85,7 +86,7 @@ def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpu
     holding = [size for size in largest if size is not None]
     if not holding:
         raise OutOfRangeError(NOT_ONE_IMAGE).about("gpus")
-    most = min(max(holding), samples or LARGEST_TRIED, LARGEST_TRIED)
+    most = min(max(holding), samples or MAX_BATCH_SIZE)
     return [n_gpus * 2**i for i in range(max(1, most // n_gpus).bit_length())]
 
 

@@ -33,7 +33,8 @@ class ComparisonRow(PredictionRow):
     of all that train at once. `one_gpu_time_h` and `one_gpu_cost_usd` are what one GPU would do, None if one works.
 
     `common_batch_size` is the size at which GPUs are compared if none is given; a GPU that does not hold it is compared
-    at a smaller `batch_size`. `fastest_batch_size` is the smallest within 5 % of the best throughput of the same GPUs.
+    at a smaller `batch_size`. `fastest_batch_size` is the smallest within 5 % of the best throughput of the
+    same GPUs up to 4,096, beyond which nothing was measured.
     `fast_precision` and `fast_memory_format` name the fastest mode in common use on this GPU, `fast_ratio` the time in
     it, on the same GPUs at the same batch size, as a share of `total_time_h`, `fast_bottleneck` what it waits for; None
     where the question fixes the precision.

@@ -1,8 +1,11 @@
 """Batch sizes: which fit, which are compared, and what is answered without one."""
 
+import random
+
 import pytest
 
 import epochcast
+from epochcast.commands.predict import _roles_of_sizes
 from predictor.answers.answer import answer
 from predictor.answers.grid import (
     batch_sizes_to_try,
@@ -78,7 +81,7 @@ def test_python_asks_for_the_largest_batch_size_of_one_cnn_on_one_gpu():
 
 def test_powers_of_two_are_tried_up_to_what_fits_anywhere_and_the_samples():
     assert batch_sizes_to_try([5, 17], None) == [1, 2, 4, 8, 16]
-    assert batch_sizes_to_try([10**5], None)[-1] == 4096
+    assert batch_sizes_to_try([10**5], None)[-1] == 65_536
     assert batch_sizes_to_try([10**5], 100)[-1] == 64
 
 
@@ -109,8 +112,47 @@ def test_of_a_small_data_set_the_smallest_power_of_two_near_the_shortest_epoch_i
     rows = answer(Question.of("resnet18", "RTX 4090", None, options)).rows()
     best, largest = (max(rows, key=lambda row: getattr(row, name)) for name in ("best_batch", "batch_size"))
     assert largest.throughput_samples_per_s > best.throughput_samples_per_s
-    powers = answer(Question.of("resnet18", "RTX 4090", [2**i for i in range(13)], options)).rows()
+    powers = answer(Question.of("resnet18", "RTX 4090", [2**i for i in range(16)], options)).rows()
     near = [
         row.batch_size for row in powers if row.epoch_time_s <= 1.05 * min(row.epoch_time_s for row in powers)
     ]
     assert best.batch_size == min(near)
+
+
+_CNNS = ("resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0", "convnext_tiny", "vgg16", "alexnet")
+_GPUS = ("T4", "V100-SXM2-16GB", "A100-SXM4-40GB", "H100 SXM", "GTX 1080 Ti", "RTX 4090", "B200")
+
+
+def _untrue_words(cnn, gpu, options):
+    """Words beside the batch sizes of an answer that some of 100 sizes up to the largest belie."""
+    answered = epochcast.predict(cnn, gpu, **options)
+    most = int(answered.largest_batch_size[0])
+    powers = [2**i for i in range(most.bit_length())]
+    sizes = sorted({*powers, *(round(most ** (i / 99)) for i in range(100))})
+    paces = epochcast.predict(cnn, gpu, sizes, **options).set_index("batch_size").iteration_time_ms
+    paces /= paces.index
+    records = answered.to_dict("records")
+    word_of = {record["batch_size"]: _roles_of_sizes(records)(record) for record in records}
+    [near] = answered.batch_size[answered.best_batch]
+    [fastest] = [size for size, word in word_of.items() if word.startswith("fastest")]
+    if paces[near] > 1.051 * paces.min() or paces[fastest] > 1.005 * paces.min():
+        yield "slow"
+    if any(paces[size] < 1.049 * paces.min() for size in powers if size < near):
+        yield "not the smallest"
+
+
+def test_the_words_beside_batch_sizes_are_true_of_every_size_that_fits():
+    draw, untrue = random.Random(52), {}  # noqa: S311 - a seeded grid
+    for _ in range(60):
+        precision = draw.choice([{}, {"precision": "amp_fp16", "memory_format": "channels_last"}])
+        asked = (
+            draw.choice(_CNNS),
+            draw.choice(_GPUS),
+            {"image_size": draw.choice([64, 128, 224, 384])} | precision,
+        )
+        if words := list(_untrue_words(*asked)):
+            untrue[str(asked)] = words
+    steep = epochcast.predict("convnext_tiny", "T4", image_size=384)  # where more images take longer each
+    assert list(steep.batch_size) == sorted(steep.batch_size)
+    assert len(steep) == 4
+    assert not untrue
