@@ -297,9 +297,9 @@ class CheckQuestion(_Checked):
     gpu: Name | None = Field(None, description="The one that trains; needed, or `gpus`.")
     gpus: Annotated[list[Name], Field(min_length=1, max_length=1)] = Field([], description="`gpu` as a list.")
     batch_size: _MiniBatch | None = Field(
-        None, description="Images of an iteration, on all GPUs; needed, or `batch_sizes`."
+        None, description="Images of an iteration, on all GPUs; the CNN's usual ones if neither is given."
     )
-    batch_sizes: _BatchSize = Field([], description="`batch_size` as a list.")
+    batch_sizes: _BatchSize | None = Field(None, description="`batch_size` as a list.")
     epochs: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         1, description="Of the training, for what mending saves."
     )
@@ -314,7 +314,8 @@ class CheckQuestion(_Checked):
     def _one_training(self) -> "CheckQuestion":
         for name in ("gpu", "batch_size"):
             value = getattr(self, name)
-            if (value is None) != bool(getattr(self, f"{name}s")):
+            values = getattr(self, f"{name}s")
+            if (value is None and values == []) or (value is not None and values):
                 raise ValueError(f"neither or both of {name} and {name}s are given. Give {name}.")
             if value is not None:
                 setattr(self, f"{name}s", [value])
@@ -347,7 +348,7 @@ class DifferenceQuestion(_Checked):
 
     after: ChangedCnn
     gpus: _FewGpus = Field(description="Names as drivers and people write them.")
-    batch_sizes: _BatchSizes
+    batch_sizes: _BatchSizes | None = Field(None, description="The usual one of both CNNs if null.")
 
     @property
     def changed(self) -> "DifferenceQuestion":

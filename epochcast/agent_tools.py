@@ -60,7 +60,9 @@ def _compare(cnn: str, gpu: Any = None, batch_size: Any = None, most_rows: int =
     return about | _first(comparison.records(), most_rows)
 
 
-def _check(cnn: str, gpu: str, batch_size: int, log: Any = None, epochs: int = 1, **options: Any) -> Any:
+def _check(
+    cnn: str, gpu: str, batch_size: Any = None, log: Any = None, epochs: int = 1, **options: Any
+) -> Any:
     checkup = api.check(cnn, gpu, batch_size, log=log, epochs=epochs, **options)
     return {"sentence": checkup.sentence, **asdict(checkup)}
 
@@ -71,7 +73,7 @@ def _explain(cnn: str, gpu: Any, batch_size: Any = None, **options: Any) -> Any:
     return {"covers": scope, "rows": rows}
 
 
-def _diff(before: str, after: str, gpu: Any, batch_size: int, **options: Any) -> Any:
+def _diff(before: str, after: str, gpu: Any, batch_size: Any = None, **options: Any) -> Any:
     rows = []
     for change in api.diff(before, after, gpu, batch_size, **options):
         row = {"sentence": change.sentence, **asdict(change)}

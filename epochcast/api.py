@@ -266,7 +266,8 @@ def check(
     Parameters
     ----------
     cnn, gpu, batch_size
-        One CNN, GPU and batch size, as for `predict`; options as the training is believed to run.
+        One CNN and GPU, as for `predict`, and a batch size, by default the usual one: the largest power of two up to
+        256 that fits. Options as the training is believed to run.
     images_per_s, iteration_time_ms, epoch_time_s : float, optional
         The speed, one of the three; an epoch needs its samples.
     log : path, optional
@@ -383,8 +384,10 @@ def diff(
     ----------
     before, after : str, path, LayerTable, PyTorch module, ...
         One CNN each, as for `predict`; recorded steps have their batch size.
-    gpu, batch_size
+    gpu
         As for `predict`.
+    batch_size : int, str, or a list of them, optional
+        By default the largest power of two up to 256 at which both CNNs fit on most GPUs.
     **options
         Those of `predictor.answers.question.Question`.
 
@@ -397,7 +400,7 @@ def diff(
     Raises
     ------
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
-        If no batch size is given, or the question makes no sense.
+        If the question makes no sense.
 
     Examples
     --------

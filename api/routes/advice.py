@@ -28,6 +28,7 @@ from predictor.answers.compare import compare
 from predictor.answers.diff import diff
 from predictor.answers.explain import explain
 from predictor.answers.fit_memory import fit_memory
+from predictor.answers.grid import usual_batch_size
 from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion, load_model
 from predictor.catalogue.devices import precisions_of
@@ -126,7 +127,8 @@ def _check(posted: CheckQuestion, question: Question) -> bytes:
 
     Causes are ranked by their probability, with the time of an iteration and what mending saves.
     """
-    check_work(question, 1, _CAUSES)
+    sizes = question.batch_sizes or [usual_batch_size(question)]
+    check_work(replace(question, batch_sizes=sizes), 1, _CAUSES)
     speed = Speed(**{name: getattr(posted, name) for name in (*TIMES, "waiting_share")})
     checkup = check(with_measurements(question, posted), speed, posted.epochs)
     return in_json({"sentence": checkup.sentence, "checkup": checkup})

@@ -20,9 +20,11 @@ from predictor.answers.changes import (
     parallel_changes,
     worker_changes,
 )
+from predictor.answers.grid import usual_batch_size
 from predictor.answers.notes import (
     REMEDIES,
     Spoken,
+    batch_in_words,
     estimate,
     number,
     percent,
@@ -121,6 +123,7 @@ class Checkup(Spoken):
     `verdict` is ``normal``, ``slow`` or ``fast``: inside, above or below the 90 % interval `low_ms` to `high_ms` of an
     iteration as asked; ``unsure`` inside an interval that spans more than three times, and `why` says what makes it
     wide. `causes` are ranked by probability; inside the interval there are none, but for DataParallel if it was asked.
+    `usual_batch_size`: no batch size was given, and the CNN's usual one was taken.
     """
 
     verdict: str
@@ -132,6 +135,7 @@ class Checkup(Spoken):
     batch_size: int
     causes: tuple[Cause, ...]
     why: str | None = None
+    usual_batch_size: bool = False
 
     @property
     def factor(self) -> float:
@@ -142,7 +146,8 @@ class Checkup(Spoken):
     def sentence(self) -> str:
         """The verdict in one sentence."""
         normal = f"normal is {estimate(self.normal_ms, self.low_ms, self.high_ms)}"
-        speed = f"{number(self.measured_ms)} ms an iteration at batch {self.batch_size:,} on {self.gpu}"
+        batch = batch_in_words(self.batch_size, is_usual=self.usual_batch_size)
+        speed = f"{number(self.measured_ms)} ms an iteration at {batch} on {self.gpu}"
         if self.verdict == "normal":
             return f"Normal: {speed}, {normal}."
         if self.verdict == "unsure":
@@ -201,12 +206,17 @@ class _Checked:
 def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
     """Say whether a speed is normal for a training, and what explains it best if not.
 
-    The question is about one CNN on one GPU (or a team of them) at one batch size, as it is believed to be trained, for
-    `epochs` in all; SchemaError if it is about several, or an epoch's time is given without its samples.
+    The question is about one CNN on one GPU (or a team of them) at one batch size, the usual one if none is given, as
+    it is believed to be trained, for `epochs` in all; SchemaError if it is about several, or an epoch's time is given
+    without its samples.
 
     A cause's likelihood is log-normal around the answer with that cause, as wide as the answer's interval. The odds
     before the measurement are stated (loading three times as likely as any other), and the posterior is their product.
     """
+    if question.batch_sizes is None:
+        _only_one(len(ResolvedQuestion.of(question).tables) * len(ResolvedQuestion.of(question).devices))
+        checkup = check(replace(question, batch_sizes=[usual_batch_size(question)]), speed, epochs)
+        return replace(checkup, usual_batch_size=True)
     row = _only_row(question)
     measured_ms = _iteration_ms(speed, row)
     verdict = "normal" if row.low_ms <= measured_ms <= row.high_ms else "slow"
@@ -241,14 +251,15 @@ def _of_replicas(checked: _Checked) -> Iterator[Cause]:
         yield Cause(change.name, "nn.DataParallel waits for one interpreter", remedy, *times, 1.0, None, None)
 
 
-def _only_row(question: Question) -> PredictionRow:
-    if question.batch_sizes is None:
-        text = f"{named('batch_size')} is missing: a speed is that of one batch size."
-        raise SchemaError(text).about("batch_sizes")
-    rows = answer(question).rows()
-    if len(rows) != 1:
-        asks = f"a speed is that of one training, and this asks about {len(rows)}"
+def _only_one(n_trainings: int) -> None:
+    if n_trainings != 1:
+        asks = f"a speed is that of one training, and this asks about {n_trainings}"
         raise SchemaError(f"{asks}. Give one CNN, GPU and batch size.")
+
+
+def _only_row(question: Question) -> PredictionRow:
+    rows = answer(question).rows()
+    _only_one(len(rows))
     return rows[0]
 
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.bounds import operator_roofline_ms
 from predictor.answers.explain import class_times_ms
-from predictor.answers.grid import forecasts_of
-from predictor.answers.notes import Spoken, number
-from predictor.answers.question import Question, named
+from predictor.answers.grid import forecasts_of, usual_batch_size
+from predictor.answers.notes import Spoken, batch_in_words, number
+from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion
 from predictor.errors import SchemaError
 from predictor.operators.operators import Operator, operators_of
@@ -67,6 +67,7 @@ class Difference(Spoken):
     `ratio` is the iteration's time after over before, `low` to `high` its 90 % interval; `changed_share` the share of
     the GPU's time in operators that only one of the two has. `class_ms` maps each class of operators to its GPU time
     before and after. `layers` are ordered by the size of their change; with `rest` they add up to the GPU's time.
+    `usual_batch_size`: no batch size was given.
     """
 
     gpu: str
@@ -80,6 +81,7 @@ class Difference(Spoken):
     class_ms: Mapping[str, tuple[float, float]]
     layers: tuple[LayerChange, ...]
     rest: LayerChange
+    usual_batch_size: bool = False
 
     def lines(self) -> list[str]:
         """The layers that change most, a line each."""
@@ -102,28 +104,29 @@ class Difference(Spoken):
         gib = self.after.peak_memory_gib - self.before.peak_memory_gib
         times = f"{number(self.before.iteration_time_ms)} -> {number(self.after.iteration_time_ms)} ms"
         fits = "" if self.after.fits_in_memory else ", which does not fit"
+        about = f"{self.gpu}, {batch_in_words(self.batch_size, is_usual=self.usual_batch_size)}"
         if self.low == self.high:
             same = number(self.after.iteration_time_ms)
-            return f"{self.gpu}, batch {self.batch_size:,}: the same operators, {same} ms."
+            return f"{about}: the same operators, {same} ms."
         unsure = "" if self.is_sure else "; too small to be sure of its sign"
-        return (
-            f"{self.gpu}, batch {self.batch_size:,}: {change:+.1f} % time ({span}), {times}, "
-            f"{gib:+.2f} GiB{fits}{unsure}."
-        )
+        return f"{about}: {change:+.1f} % time ({span}), {times}, {gib:+.2f} GiB{fits}{unsure}."
 
 
 def diff(before: Question, after: Question) -> list[Difference]:
     """Compare two CNNs on every GPU at every batch size of the questions, which are the same but for their CNN.
 
-    SchemaError if no batch size is given, or one of the questions has several CNNs.
+    Without a batch size at the usual one of both, or at that of the recorded step. SchemaError if one of the questions
+    has several CNNs.
     """
     for question in (before, after):
-        if question.batch_sizes is None:
-            raise SchemaError(f"{named('batch_size')} is missing: a change is compared at given ones.").about(
-                "batch_sizes"
-            )
         if len(ResolvedQuestion.of(question).tables) != 1:
             raise SchemaError("a change is from one CNN to another. Give one before and one after.")
+    asked = before.batch_sizes or after.batch_sizes
+    sizes = asked or [usual_batch_size(before, after)]
+    before, after = (
+        replace(question, batch_sizes=sizes) if question.batch_sizes is None else question
+        for question in (before, after)
+    )
     if list(before.batch_sizes) != list(after.batch_sizes):
         raise SchemaError(
             f"the recorded steps have batch sizes {before.batch_sizes} and {after.batch_sizes}. Record both at one."
@@ -131,7 +134,10 @@ def diff(before: Question, after: Question) -> list[Difference]:
     pairs = zip(answer(before).rows(), answer(after).rows(), strict=True)
     splits_before, splits_after = _splits(before), _splits(after)
     return [
-        _difference(row_before, row_after, splits_before[key], splits_after[key])
+        replace(
+            _difference(row_before, row_after, splits_before[key], splits_after[key]),
+            usual_batch_size=not asked,
+        )
         for row_before, row_after in pairs
         for key in [(row_before.gpu, row_before.local_batch_size)]
     ]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.answers.question import Question
 from predictor.answers.resolved import Device, ResolvedQuestion, Training
 from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu, device_of, is_cpu, rates_of
@@ -100,6 +101,16 @@ def common_batch_size(largest: Sequence[int | None], samples: int | None, n_gpus
     enough = sorted((size for size in holding if size >= _FEWEST_COMPARED), reverse=True)
     most = enough[len(enough) // 2] if enough else max(holding)
     return batch_sizes_to_try([min(most, max(n_gpus, MOST_COMPARED))], samples, n_gpus)[-1]
+
+
+def usual_batch_size(*questions: Question) -> int:
+    """The batch size at which the GPUs of questions about one CNN each are compared: the least of theirs."""
+    sizes = []
+    for resolved in map(ResolvedQuestion.of, questions):
+        question, [table] = resolved.question, resolved.tables
+        largest = largest_local_batch_sizes(table, resolved.devices, question.n_gpus)
+        sizes.append(common_batch_size(largest, resolved.samples, question.n_gpus * question.parts))
+    return min(sizes)
 
 
 def compared_batch_sizes(common: int, largest: Sequence[int | None], n_gpus: int = 1) -> list[int]:

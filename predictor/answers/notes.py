@@ -124,6 +124,11 @@ class Note:
         return self.text
 
 
+def batch_in_words(batch_size: int, *, is_usual: bool) -> str:
+    """``batch 256``, and that it is the usual one where none was given."""
+    return f"batch {batch_size:,}" + " (the usual one, since none is given)" * is_usual
+
+
 def notes_of(priority: Priority, *texts: str) -> list[Note]:
     """A note of this priority for each text that is not empty."""
     return [Note(priority, text) for text in texts if text]

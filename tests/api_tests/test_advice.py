@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 import pytest
 from pydantic_core import from_json, to_json
 
+import epochcast
 from predictor.answers.check import Speed, check
 from predictor.answers.diff import diff
 from predictor.answers.explain import explain
@@ -48,6 +49,23 @@ def test_checks_plans_and_differences_are_the_cores(client):
     expected = [{"sentence": row.sentence, **in_json(asdict(row))} for row in differences]
     assert answer == {"differences": expected}
     assert answer["differences"][0]["after"]["cost_usd"] > 0
+
+
+def test_without_a_batch_size_checks_and_differences_take_the_usual_one_and_say_so(client):
+    checkup = epochcast.check("resnet50", "T4", images_per_s=40)
+    assert checkup.batch_size == 128
+    assert "at batch 128 (the usual one, since none is given) on Tesla T4" in checkup.sentence
+    posted = {"cnn": "resnet50", "gpu": "T4", "images_per_s": 40}
+    assert client.post("/v1/checks", json=posted).json()["sentence"] == checkup.sentence
+    [change] = epochcast.diff("vgg16", "vgg16_bn", "T4")
+    assert change.batch_size == 64
+    assert change.sentence.startswith("Tesla T4, batch 64 (the usual one, since none is given): ")
+    posted = {"cnn": "vgg16", "after": {"cnn": "vgg16_bn"}, "gpus": ["T4"]}
+    [answered] = client.post("/v1/differences", json=posted).json()["differences"]
+    assert answered["sentence"] == change.sentence
+    assert answered["usual_batch_size"]
+    [asked] = epochcast.diff("vgg16", "vgg16_bn", "T4", 64)
+    assert asked == replace(change, usual_batch_size=False)
 
 
 def test_either_cnn_of_a_difference_may_be_layers_and_measurements_count_for_both(client, own_table):

@@ -138,13 +138,11 @@ REFUSALS = [
         ({"images_per_s": -1}, SchemaError, "-1"),
     ]),
     (lambda **options: check(replace(T4, **options), Speed(epoch_time_s=100)), {}, [
-        ({"batch_sizes": None}, SchemaError, "batch_size is missing"),
         ({"batch_sizes": [32, 64]}, SchemaError, "asks about 2"),
         ({"gpus": ["T4", "H200"]}, SchemaError, "asks about 2"),
         ({"data_set": None}, SchemaError, "needs the samples"),
     ]),
     (lambda **options: diff(replace(VGG, **options), VGG), {}, [
-        ({"batch_sizes": None}, SchemaError, "batch_size is missing"),
         ({"cnn": ["vgg16", "vgg13"]}, SchemaError, "Give one before"),
     ]),
     (lambda **options: Question("resnet50", "T4", 64, **options), {}, [
