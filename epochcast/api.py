@@ -331,7 +331,7 @@ def fit_memory(
     Parameters
     ----------
     cnn, gpu
-        As for `compare`; `data_set` or `samples` is needed.
+        As for `compare`; without `data_set` or `samples` plans are of an iteration, without cost.
     batch_size : int
         Images of an iteration, which stay; a recorded step has its own.
     memory_gib : float, optional

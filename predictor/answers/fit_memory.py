@@ -20,6 +20,7 @@ from predictor.answers.bounds import operator_roofline_ms
 from predictor.answers.changes import fast_training, in_mode
 from predictor.answers.compare import Comparer, Priced
 from predictor.answers.notes import Spoken, duration_estimate, estimate, percent
+from predictor.answers.options import options_of
 from predictor.answers.question import MiniBatch, Plan, Question, named
 from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, short_offer
 from predictor.answers.resolved import ResolvedQuestion
@@ -49,6 +50,17 @@ CONCESSIONS = tuple(_IN_WORDS)
 
 _SMALLEST = ("sgd", "momentum")  # optimizers that keep least
 _NOT_USED = ("relative_to", "all_offers")  # options of a plan that rank, which say nothing of one plan
+_OF_EPOCH = (
+    *(
+        "iterations_per_epoch",
+        "epoch_time_s",
+        "epoch_low_s",
+        "epoch_high_s",
+        "usd_per_hour",
+        "one_gpu_cost_usd",
+    ),
+    *("cost_usd", "cost_low_usd", "cost_high_usd", "total_cost_usd", "total_low_usd", "total_high_usd"),
+)  # fields of a row that one iteration has not
 _NO_LIMIT_GIB = 1e6
 _LEVELS = 200  # steps that the knapsack counts the bytes to save in
 _SPARED = 4  # blocks that are tried without, once the peak fits
@@ -65,7 +77,7 @@ class MemoryPlan:
     `row` is its answer, at `parts` of the mini-batch one after the other, with the blocks `recomputed` run again.
     Of `memory_gib` its peak fills at most nine tenths. `slower` is its time as a multiple of the same without parts and
     recomputing on a GPU of unlimited memory. `concessions` are the words of `CONCESSIONS` that it needs, `code` the
-    lines of PyTorch that do it.
+    lines of PyTorch that do it. Where no epoch was given, `row` is of one iteration, and has no epoch and no cost.
     """
 
     row: ComparisonRow
@@ -92,6 +104,8 @@ class MemoryPlan:
         changes += [f"{row.image_size} pixels"] * ("image_size" in self.concessions)
         hours = (row.total_time_h, row.total_low_h, row.total_high_h)
         time = duration_estimate(*(3600 * value for value in hours))
+        if row.epoch_time_s is None:
+            time = f"{estimate(row.iteration_time_ms, row.low_ms, row.high_ms)} ms an iteration"
         words = f"{' + '.join(changes)}: {row.peak_memory_gib:.1f} of {self.memory_gib:g} GiB"
         words += f", {round(100 * (self.slower - 1)) + 0:+d} % time" if self.parts > 1 or blocks else ""
         costs = [
@@ -135,8 +149,11 @@ def fit_memory(
 
     The question is about one CNN at its batch size, which stays. A precision, memory format, or number of GPUs that is
     given stays, too; without GPUs every one for rent is tried, with as many as an offer has. `memory_gib` may be used
-    on each GPU, if less than it has: a part of a shared one. `allow` holds words of `ALLOWED`, which are tried in their
-    order only where nothing else holds the limits. OutOfRangeError if no way fits; the message says how much is
+    on each GPU, if less than it has: a part of a shared one. Without samples or a data set plans are ranked by the time
+    of an iteration on as many GPUs as given, and have no cost.
+
+    `allow` holds words of `ALLOWED`, which are tried in their order only where nothing else holds the limits.
+    OutOfRangeError if no way fits; the message says how much is
     missing. SchemaError, UnknownCnnError or UnknownGpuError if the question makes no sense, has anchors, or is not
     about eager PyTorch, whose memory is estimated.
 
@@ -195,13 +212,17 @@ class _Candidate:
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """The question, and what all candidates share; `least` holds the GiB that the smallest too large ones need."""
+    """The question, and what all candidates share; `least` holds the GiB that the smallest too large ones need.
+
+    `of_iteration`: no epoch was given, and the training is of one mini-batch.
+    """
 
     question: Question
     plan: Plan
     gpus: dict[str, Gpu]
     usable_gib: dict[str, float]
     allow: tuple[str, ...]
+    of_iteration: bool = False
     least: list[tuple[float, str]] = field(default_factory=list)
 
     @classmethod
@@ -236,7 +257,16 @@ class _Search:
         if not gpus:
             raise SchemaError("the memory of these devices is not known. Ask about GPUs.").about("gpus")
         usable = {name: USABLE_SHARE * min(most, gpu.memory_gib or 0.0) for name, gpu in gpus.items()}
-        return cls(question, plan, gpus, usable, allow)
+        if resolved.samples is not None:
+            return cls(question, plan, gpus, usable, allow)
+        of_training = [name for name in options_of(Plan) if getattr(plan, name) != getattr(Plan(), name)]
+        for name in (*of_training, "usd_per_hour"):
+            if name in of_training or question.usd_per_hour is not None:
+                raise SchemaError(
+                    f"{named(name)} is of a whole training, which needs the samples of an epoch. "
+                    f"Pass {named('samples')} or {named('data_set')}, too, or leave it out."
+                ).about(name)
+        return cls(replace(question, samples=sizes[0]), plan, gpus, usable, allow, of_iteration=True)
 
     def variants(self) -> Iterator[_Variant]:
         """The training as asked, then what is allowed: another optimizer, and ever smaller images."""
@@ -255,6 +285,8 @@ class _Search:
     def rank(self, candidate: _Candidate) -> tuple[bool, float, float, float]:
         """A key that is least for the candidate that ranks first, as comparisons rank."""
         row, missed = candidate.row, max(0.0, candidate.row.misses_by or 0.0)
+        if self.of_iteration:
+            return (False, missed, row.iteration_time_ms, row.peak_memory_gib)
         cost = math.inf if row.total_cost_usd is None else row.total_cost_usd
         ranked = (cost, row.total_time_h) if self.plan.rank_by == "cost" else (row.total_time_h, cost)
         return (math.isinf(cost), missed, *ranked)
@@ -272,13 +304,18 @@ class _Search:
         if variant.question.float32_matmul_precision == "high":
             code.append('# torch.set_float32_matmul_precision("high")')
         code.append(code_of(row.precision, row.memory_format, parts, blocks, row.gpus_used))
+        roomy = variant.unlimited(candidate)
+        slower = row.total_time_h / roomy.total_time_h
+        if self.of_iteration:
+            slower = row.iteration_time_ms / roomy.iteration_time_ms
+            row = replace(row, **dict.fromkeys(_OF_EPOCH))
         return MemoryPlan(
             row=row,
             parts=parts,
             recomputed=tuple(block.name for block in blocks),
             optimizer=variant.question.optimizer,
             memory_gib=self.usable_gib[row.gpu] / USABLE_SHARE,
-            slower=row.total_time_h / variant.unlimited(candidate).total_time_h,
+            slower=slower,
             concessions=candidate.concessions,
             code="\n".join(code),
         )
@@ -380,7 +417,12 @@ class _Variant:
     def _counts(self, gpu: Gpu) -> list[int]:
         """GPUs that may share the mini-batch: as many as asked for, or powers of two up to those of an offer."""
         question = self.question
-        if question.n_gpus > 1 or self.search.plan.trials > 1 or question.is_whole:
+        if (
+            self.search.of_iteration
+            or question.n_gpus > 1
+            or self.search.plan.trials > 1
+            or question.is_whole
+        ):
             return [question.n_gpus]
         most = max((offer.gpu_count for offer in self.resolved.prices if offer.gpu == gpu.name), default=1)
         return [2**power for power in range(int(max(1, most)).bit_length())]

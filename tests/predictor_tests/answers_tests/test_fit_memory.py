@@ -16,7 +16,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.blocks import Block, block_levels
 from predictor.cnns.resolve import resolve_cnn
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import OutOfRangeError
+from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.table import check_measurements
 from predictor.models.served import Model
 from predictor.operators.memory import USABLE_SHARE, bytes_of_parts, peak_memory_gib
@@ -83,6 +83,24 @@ def test_several_gpus_of_an_offer_may_share_the_mini_batch():
     assert plans.best.row.gpus_used > 1
     alone = plans.without["gpus"]
     assert alone is None or alone.row.gpus_used == 1
+
+
+def test_without_an_epoch_a_plan_is_of_an_iteration_and_has_no_cost():
+    plan = fit_memory(Question("resnet50", "L4", 256), memory_gib=8).best
+    row = compare(
+        Question("resnet50", "L4", 256, samples=256, gradient_accumulation=plan.parts,
+                 precision="amp_bf16", memory_format="channels_last")
+    ).rows[0]  # fmt: skip
+    assert (plan.parts, plan.recomputed, plan.row.gpus_used) == (2, (), 1)
+    assert plan.row.iteration_time_ms == pytest.approx(row.iteration_time_ms)
+    assert plan.row.peak_memory_gib == row.peak_memory_gib <= USABLE_SHARE * 8
+    assert {plan.row.epoch_time_s, plan.row.total_cost_usd, plan.row.usd_per_hour} == {None}
+    assert plan.words.endswith("ms an iteration on 1x L4")
+    for wrong in ({"plan": Plan(3)}, {"plan": Plan(budget_usd=9)}):
+        with pytest.raises(SchemaError, match=r"of a whole training.*Pass samples or data_set"):
+            fit_memory(Question("resnet50", "L4", 256), **wrong)
+    with pytest.raises(SchemaError, match="usd_per_hour is of a whole training"):
+        fit_memory(Question("resnet50", "L4", 256, usd_per_hour=1.0))
 
 
 def test_what_cannot_fit_is_refused_with_how_much_is_missing():
