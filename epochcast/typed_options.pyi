@@ -96,6 +96,8 @@ class _OfPredictCompareParallelWatch(TypedDict, total=False):
 
 
 class _OfPredictCompareWatch(TypedDict, total=False):
+    parallel: Literal["ddp", "dp"]
+    """What spreads the mini-batch over GPUs: ddp, PyTorch's DistributedDataParallel with a process per GPU, or dp, nn.DataParallel with one process."""
     workers: int | str | None
     """Processes that load images for each GPU (num_workers of a DataLoader), or on each machine: 6/machine; 0 loads between iterations. By default loading is not counted; if another of these options is given, as many as the offer's vCPUs keep busy."""
     loader: str | PathLike[str] | None

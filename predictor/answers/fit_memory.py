@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -308,7 +308,8 @@ class _Search:
         slower = row.total_time_h / roomy.total_time_h
         if self.of_iteration:
             slower = row.iteration_time_ms / roomy.iteration_time_ms
-            row = replace(row, **dict.fromkeys(_OF_EPOCH))
+            no_epoch: dict[str, Any] = dict.fromkeys(_OF_EPOCH)
+            row = replace(row, **no_epoch)
         return MemoryPlan(
             row=row,
             parts=parts,

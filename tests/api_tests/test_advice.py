@@ -43,6 +43,10 @@ def test_checks_plans_and_differences_are_the_cores(client):
     expected = {"sentence": plans.sentence, "lines": plans.lines(), "best": asdict(plans.best)}
     answer = client.post("/v1/memory_plans", json=PLAN).json()
     assert answer == in_json(expected | {"without": asdict(plans)["without"]})
+    answer = client.post(
+        "/v1/memory_plans", json={k: PLAN[k] for k in PLAN if k not in ("epochs", *TRAINING)}
+    ).json()
+    assert answer["sentence"] == fit_memory(Question("resnet50", ["L4"], [256]), memory_gib=8).sentence
     before = Question("vgg16", ["T4", "H200"], [64], **TRAINING)
     differences = diff(before, replace(before, cnn="vgg16_bn"))
     answer = client.post("/v1/differences", json=DIFFERENCE | TRAINING).json()
