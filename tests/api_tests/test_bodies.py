@@ -19,6 +19,8 @@ def read(body, step=1 << 16, **headers):
     parts = [body[i : i + step] for i in range(0, len(body), step)] or [b""]
 
     async def receive():
+        if not parts:
+            await asyncio.Event().wait()  # the client stays
         chunk = parts.pop(0)
         return {"type": "http.request", "body": chunk, "more_body": bool(parts)}
 

@@ -112,9 +112,9 @@ def test_at_most_three_notes_follow_a_table_and_all_are_shown_where_asked_for(
         epochcast(*question, *more).out.split("\n\n")[-1].splitlines() for more in ((), ("--verbose",))
     )
     first, notes = ([line for line in lines if not line.startswith("  ")] for lines in (few, every))
-    assert len(first) == 3
+    assert 2 <= len(first) <= 3
     assert len(notes) > 6
-    assert notes[:3] == first
+    assert notes[: len(first)] == first
 
 
 def test_few_words_and_columns_fit_a_narrow_terminal_and_a_pipe_gets_all(epochcast, monkeypatch):

@@ -60,4 +60,4 @@ def test_a_fit_of_methods_prints_what_it_fitted_and_how_far_off_and_nothing_of_t
     fitted, error, *_ = run.out.splitlines()
     assert fitted.startswith("proxy-times: 5 iterations of 2 CNNs")
     assert error.startswith("  misses an unseen batch size by")
-    assert len(run.out) < 400
+    assert len(run.out.replace(str(tmp_path), "")) < 400

@@ -236,9 +236,10 @@ def test_a_recorded_step_is_asked_about_at_its_batch_size_and_in_its_mode(page, 
     predict(page)
     sent = {path: json.loads(body) for path, body in page.evaluate("window.sent")}["v1/predictions"]
     expected = table.document() | {"name": sent["layer_table"]["name"]}
-    assert sent["layer_table"]["step"] == expected["step"]
+    steps = (sent["layer_table"]["step"], expected["step"])  # what is unknown may be left out
+    assert len({tuple((k, v) for k, v in sorted(step.items()) if v is not None) for step in steps}) == 1
     assert sent["layer_table"]["warnings"] == expected["warnings"]
     rows = ask("predictions", sent | {"layer_table": expected})["rows"]
     _same(downloaded(page, "#rows-csv"), rows)
     assert {row["precision"] for row in rows} == {"amp_bf16"}
-    expect(page.locator("#decision")).to_contain_text("lack AMP bf16: T4, V100-SXM2-16GB")
+    expect(page.locator("#decision")).to_contain_text("lack AMP bf16: T4, V100 SXM2")

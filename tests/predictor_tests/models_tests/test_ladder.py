@@ -242,7 +242,7 @@ def test_autotuning_leaves_the_host_time_as_it_is():
     ("gpu", "mode", "method"),
     [
         ("V100-SXM2-16GB", {}, "auto"),
-        ("H200", {"framework": "chainer"}, "auto"),
+        ("H100 PCIe", {"framework": "chainer"}, "auto"),
         ("H200", {"precision": "tf32", "memory_format": "channels_last"}, "auto"),
         ("H200", {"precision": "tf32"}, "roofline"),
         ("H200", {"precision": "tf32", "capture": "compile"}, "roofline"),
