@@ -99,14 +99,14 @@ class AnswerFrame(pd.DataFrame):
         frame.attrs = self.attrs
         return pd.DataFrame.copy, (frame,)
 
-    def to_parquet(self, *arguments: Any, **options: Any) -> Any:
+    def to_parquet(self, *arguments: Any, **keywords: Any) -> Any:
         """As pandas, with objects in cells and in `attrs` as JSON has them: structs, lists and text."""
         cells = {
             name: cells.map(json_ready) if cells.dtype == object else cells for name, cells in self.items()
         }
         frame = pd.DataFrame(cells, self.index)
         frame.attrs = json_ready(self.attrs)
-        return frame.to_parquet(*arguments, **options)
+        return frame.to_parquet(*arguments, **keywords)
 
     def __repr__(self) -> str:
         text = io.StringIO()
@@ -154,12 +154,12 @@ class AnswerPlot(PlotAccessor):
         super().__init__(answer)
         self._answer = answer
 
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """The answer's figure; what pandas draws if there are arguments, or no figure suits."""
         figure = self._answer._shown.figure
         return (
-            super().__call__(*arguments, **options)
-            if arguments or options or figure is None
+            super().__call__(*arguments, **keywords)
+            if arguments or keywords or figure is None
             else figure(self._answer)
         )
 

@@ -113,7 +113,7 @@ def watched(options, _folder):
 
 def explained(options, _folder):
     answer = epochcast.explain(CNN, GPU, [BATCH], **options)
-    return repr(answer.to_dict("records")) + repr(answer.attrs["explanations"])
+    return repr(answer.to_dict("records")) + repr(list(map(asdict, answer.rows)))
 
 
 def shared(options, _folder):
