@@ -101,12 +101,30 @@ class Machines:
     links: Sequence[str]
 
 
+class _Costed:
+    """Hours of a plan (`total_h`, with the ends of their interval) at prices, as arrays of one length."""
+
+    plan: Plan
+    total_h: Any
+    usd_per_hour: Any
+
+    @cached_property
+    def total_usd(self) -> Array:
+        """Cost of the plan; NaN where a machine is not for rent."""
+        total_usd: Array = self.total_h[0] * self.usd_per_hour
+        return total_usd
+
+    @cached_property
+    def misses_by(self) -> Array | None:
+        """Share by which each misses the limit that it misses most; None without limits."""
+        return misses_by(self.plan, self.total_h[0], self.total_usd)
+
+
 @dataclass(frozen=True, eq=False)
-class Splits:
+class Splits(_Costed):
     """Every split of its GPU that each of some machines can do: it has as many GPUs, joined so.
 
     Arrays have an entry per split: `index` of its machine among them, `machine`, and `split` of those of its GPU.
-    `total_h` are hours of the plan and the ends of their interval, `total_usd` NaN where a machine is not for rent.
     """
 
     plan: Plan
@@ -117,16 +135,6 @@ class Splits:
     rows: OfferRows
     total_h: list[Array]
     usd_per_hour: Array
-
-    @cached_property
-    def total_usd(self) -> Array:
-        """Cost of the plan."""
-        return self.total_h[0] * self.usd_per_hour
-
-    @cached_property
-    def misses_by(self) -> Array | None:
-        """Share by which each misses the limit that it misses most; None without limits."""
-        return misses_by(self.plan, self.total_h[0], self.total_usd)
 
     def is_other(self, batch_size: int | None) -> NDArray[np.bool_]:
         """Whether each mini-batch is another than this one; of several that were given none is."""
@@ -164,7 +172,7 @@ class Splits:
 
 
 @dataclass(frozen=True, eq=False)
-class Priced:
+class Priced(_Costed):
     """Trainings, one on each machine, with the rows taken there; arrays have an entry per machine.
 
     `on_asked` has as many GPUs as asked for, `taken` as many as train fastest, and `fastest` their best batch size.
@@ -189,16 +197,6 @@ class Priced:
     def usd_per_hour(self) -> Array:
         """Price of the machine; NaN where it is not for rent."""
         return self.machines.offers.usd_per_hour[self.machine]
-
-    @cached_property
-    def total_usd(self) -> Array:
-        """Cost of the plan; NaN where the machine is not for rent."""
-        return self.total_h[0] * self.usd_per_hour
-
-    @cached_property
-    def misses_by(self) -> Array | None:
-        """Share by which each machine misses the limit that it misses most; None without limits."""
-        return misses_by(self.plan, self.total_h[0], self.total_usd)
 
     @cached_property
     def order(self) -> Places:
