@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import cached_property, partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -58,17 +59,21 @@ class AnswerFrame(pd.DataFrame):
     (True, 'DataFrame')
     """
 
-    _internal_names = [*pd.DataFrame._internal_names, "_shown"]  # type: ignore[attr-defined]  # noqa: RUF012 - as pandas has it
+    _internal_names = [*pd.DataFrame._internal_names, "_show"]  # type: ignore[attr-defined]  # noqa: RUF012 - as pandas has it
     _internal_names_set = set(_internal_names)  # noqa: RUF012
-    _shown: Shown
+    _show: Callable[[], Shown]
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, shown: Shown) -> "AnswerFrame":
-        """A frame with what is shown of it; its `attrs` stay."""
+    def of(cls, frame: pd.DataFrame, show: Callable[[], Shown]) -> "AnswerFrame":
+        """A frame with what is shown of it, which is made when it is first asked for; its `attrs` stay."""
         answer = cls(frame)
         answer.attrs = frame.attrs
-        answer._shown = shown
+        answer._show = show
         return answer
+
+    @cached_property
+    def _shown(self) -> Shown:
+        return self._show()
 
     @property
     def _constructor(self) -> type[pd.DataFrame]:
@@ -166,6 +171,10 @@ class AnswerPlot(PlotAccessor):
 
 def prediction_frame(prediction: "Answer", question: Question) -> AnswerFrame:
     """The data frame of predictions."""
+    return AnswerFrame.of(prediction.frame(), partial(_shown_prediction, prediction, question))
+
+
+def _shown_prediction(prediction: "Answer", question: Question) -> Shown:
     from epochcast.commands.predict import prediction_columns, sentence_of, show_prediction
     from epochcast.plots import epoch_times
 
@@ -179,7 +188,7 @@ def prediction_frame(prediction: "Answer", question: Question) -> AnswerFrame:
     )
     columns = prediction_columns(records, None, question)
     in_epochs = records[0]["epoch_time_s"] is not None
-    shown = Shown(
+    return Shown(
         " ".join(sentences),
         prediction.rows(),
         lambda: show_prediction(prediction, question, verbose=None),
@@ -190,16 +199,19 @@ def prediction_frame(prediction: "Answer", question: Question) -> AnswerFrame:
         else ("low_ms", "iteration_time_ms", "high_ms"),
         epoch_times if in_epochs else None,
     )
-    return AnswerFrame.of(prediction.frame(), shown)
 
 
 def comparison_frame(comparison: "Comparison", question: Question, plan: Plan) -> AnswerFrame:
     """The data frame of a comparison."""
+    return AnswerFrame.of(comparison.frame(), partial(_shown_comparison, comparison, question, plan))
+
+
+def _shown_comparison(comparison: "Comparison", question: Question, plan: Plan) -> Shown:
     from epochcast.commands.compare import short_columns, show_comparison
     from epochcast.plots import cost_against_time
 
     records = comparison.records()
-    shown = Shown(
+    return Shown(
         comparison.verdict.sentence,
         comparison.rows,
         lambda: show_comparison(comparison, plan, question, verbose=None),
@@ -208,20 +220,19 @@ def comparison_frame(comparison: "Comparison", question: Question, plan: Plan) -
         ("total_low_h", "total_time_h", "total_high_h"),
         lambda frame: cost_against_time(frame, plan.budget_usd, plan.deadline_h),
     )
-    return AnswerFrame.of(comparison.frame(), shown)
 
 
 def explanation_frame(
     frame: pd.DataFrame, explained: "list[Explanation]", scope: str, cnns: object
 ) -> AnswerFrame:
     """A data frame of explanations with what is shown of them."""
-    from epochcast.commands.explain import show_explanations
-
     sentences = [explanation.sentence for explanation in explained]
     names = [cnn for cnn in as_list(cnns) if not isinstance(cnn, pd.DataFrame)]
 
     def show() -> None:
+        from epochcast.commands.explain import show_explanations
+
         print(" ".join(sentences), end="\n\n")
         show_explanations(explained, scope, names, verbose=None)
 
-    return AnswerFrame.of(frame, Shown(" ".join(sentences), explained, show))
+    return AnswerFrame.of(frame, lambda: Shown(" ".join(sentences), explained, show))
