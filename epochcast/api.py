@@ -157,7 +157,7 @@ def largest_batch_size(cnn: "Cnn", gpu: "str | Gpu", **options: "Unpack[MemoryOp
     Returns
     -------
     int
-        At most 65,536. A tenth of the memory is left free: of such sizes, 98 % fit by measured peaks
+        At most 65,536. A tenth of what the driver shows is left free: of such sizes, 98 % fit by measured peaks
         (`predictor.operators.memory.USABLE_SHARE`).
 
     Raises
@@ -335,7 +335,7 @@ def fit_memory(
     batch_size : int
         Images of an iteration, which stay; a recorded step has its own.
     memory_gib : float, optional
-        Memory that may be used on each GPU; all that it has by default. A tenth of it is left free.
+        Memory that may be used on each GPU; all that its driver shows by default. A tenth of it is left free.
     allow : str or sequence of str
         ``optimizer``, ``image_size``: what may change where nothing else holds the limits.
     **options

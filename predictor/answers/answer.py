@@ -60,15 +60,15 @@ T = TypeVar("T")
 class PredictionRow:
     """The prediction for one CNN, GPU and batch size. None: not asked for, or unknown.
 
-    `low` to `high` are 90 % intervals. `cost_usd` is one epoch on the whole
-    instance of `offer` (`nodes` of them), at its price of `priced_on`; an instance has `offer_gpu_count` GPUs, and
-    `gpus_used` work in all. Each trains on `local_batch_size` of the mini-batch's `batch_size` images and needs
-    `peak_memory_gib`; `link` joins them. An iteration takes `added_ms` longer than on one GPU with as many images;
-    `scaling_efficiency` is the throughput over that of as many single GPUs. `best_batch` marks the smallest batch size
-    that fits and lies within 5 % of the GPU's best epoch time of those that fit. `largest_batch_size` leaves a tenth of
-    the memory free; None where not even one image fits. `power_w` is the mean power of one GPU, `watt_hours` the energy
-    of an epoch on all of them, without the host; `energy_basis` says whether it rests on measured power or on the
-    GPU's power limit, or why it is unknown; `co2_g` is its CO2 equivalent in grams by `region` or the offer's place,
+    `low` to `high` are 90 % intervals. `cost_usd` is one epoch on the whole instance of `offer` (`nodes` of them), at
+    its price of `priced_on`; an instance has `offer_gpu_count` GPUs, and `gpus_used` work in all. Each trains on
+    `local_batch_size` of the mini-batch's `batch_size` images and needs `peak_memory_gib`; `link` joins them. An
+    iteration takes `added_ms` longer than on one GPU with as many images; `scaling_efficiency` is the throughput over
+    that of as many single GPUs. `best_batch` marks the smallest batch size that fits and lies within 5 % of the GPU's
+    best epoch time of those that fit. `largest_batch_size` is the most that fits, in nine tenths of the memory that the
+    driver shows; None where not even one image fits. `power_w` is the mean power of one GPU, `watt_hours` the energy of
+    an epoch on all of them, without the host; `energy_basis` says whether it rests on measured power or on the GPU's
+    power limit, or why it is unknown; `co2_g` is its CO2 equivalent in grams by `region` or the offer's place,
     `co2_basis` names the grid, or why it is unknown. `extrapolates` holds the reasons for caution, those first that
     widen the interval most, with what would narrow it.
 

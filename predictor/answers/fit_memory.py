@@ -24,14 +24,14 @@ from predictor.answers.options import options_of
 from predictor.answers.question import MiniBatch, Plan, Question, named
 from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, short_offer
 from predictor.answers.resolved import ResolvedQuestion
-from predictor.catalogue.devices import Gpu, precisions_of, short_name
+from predictor.catalogue.devices import Gpu, find_gpu, precisions_of, short_name
 from predictor.catalogue.modes import Mode, mode_in_words
 from predictor.checks import positive_number
 from predictor.cnns.blocks import Block, block_levels
 from predictor.cnns.layer_table import LayerTable, Step
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.models.data_parallel import Gradients
-from predictor.operators.memory import USABLE_SHARE, bytes_of_parts, peak_memory_gib
+from predictor.operators.memory import bytes_of_parts, peak_memory_gib, usable_gib
 from predictor.operators.operators import Operator, layer_operators
 
 ALLOWED = ("optimizer", "image_size")
@@ -61,7 +61,7 @@ _OF_EPOCH = (
     ),
     *("cost_usd", "cost_low_usd", "cost_high_usd", "total_cost_usd", "total_low_usd", "total_high_usd"),
 )  # fields of a row that one iteration has not
-_NO_LIMIT_GIB = 1e6
+_NO_LIMIT_MIB = 1e9
 _LEVELS = 200  # steps that the knapsack counts the bytes to save in
 _SPARED = 4  # blocks that are tried without, once the peak fits
 _TRIES = 12  # of the bytes to save, until the peak itself fits
@@ -106,7 +106,10 @@ class MemoryPlan:
         time = duration_estimate(*(3600 * value for value in hours))
         if row.epoch_time_s is None:
             time = f"{estimate(row.iteration_time_ms, row.low_ms, row.high_ms)} ms an iteration"
-        words = f"{' + '.join(changes)}: {row.peak_memory_gib:.1f} of {self.memory_gib:g} GiB"
+        gpu = find_gpu(row.gpu)
+        is_whole = self.memory_gib == gpu.driver_memory_gib
+        memory = gpu.memory_in_words if is_whole else f"{self.memory_gib:g} GiB"
+        words = f"{' + '.join(changes)}: {row.peak_memory_gib:.1f} of {memory}"
         words += f", {round(100 * (self.slower - 1)) + 0:+d} % time" if self.parts > 1 or blocks else ""
         costs = [
             usd for usd in (row.total_cost_usd, row.total_low_usd, row.total_high_usd) if usd is not None
@@ -220,7 +223,6 @@ class _Search:
     question: Question
     plan: Plan
     gpus: dict[str, Gpu]
-    usable_gib: dict[str, float]
     allow: tuple[str, ...]
     of_iteration: bool = False
     least: list[tuple[float, str]] = field(default_factory=list)
@@ -253,12 +255,12 @@ class _Search:
         resolved = ResolvedQuestion.of(question, "compare")
         resolved.local_sizes(sizes)  # refuse what cannot be shared evenly
         most = math.inf if memory_gib is None else positive_number(named("memory_gib"), memory_gib)
-        gpus = {gpu.name: gpu for gpu, _ in resolved.devices if gpu.memory_gib is not None}
-        if not gpus:
-            raise SchemaError("the memory of these devices is not known. Ask about GPUs.").about("gpus")
-        usable = {name: USABLE_SHARE * min(most, gpu.memory_gib or 0.0) for name, gpu in gpus.items()}
+        gpus = {
+            gpu.name: replace(gpu, driver_memory_mib=1024 * most) if most < gpu.driver_memory_gib else gpu
+            for gpu, _ in resolved.devices
+        }
         if resolved.samples is not None:
-            return cls(question, plan, gpus, usable, allow)
+            return cls(question, plan, gpus, allow)
         of_training = [name for name in options_of(Plan) if getattr(plan, name) != getattr(Plan(), name)]
         for name in (*of_training, "usd_per_hour"):
             if name in of_training or question.usd_per_hour is not None:
@@ -266,7 +268,7 @@ class _Search:
                     f"{named(name)} is of a whole training, which needs the samples of an epoch. "
                     f"Pass {named('samples')} or {named('data_set')}, too, or leave it out."
                 ).about(name)
-        return cls(replace(question, samples=sizes[0]), plan, gpus, usable, allow, of_iteration=True)
+        return cls(replace(question, samples=sizes[0]), plan, gpus, allow, of_iteration=True)
 
     def variants(self) -> Iterator[_Variant]:
         """The training as asked, then what is allowed: another optimizer, and ever smaller images."""
@@ -315,7 +317,7 @@ class _Search:
             parts=parts,
             recomputed=tuple(block.name for block in blocks),
             optimizer=variant.question.optimizer,
-            memory_gib=self.usable_gib[row.gpu] / USABLE_SHARE,
+            memory_gib=self.gpus[row.gpu].driver_memory_gib,
             slower=slower,
             concessions=candidate.concessions,
             code="\n".join(code),
@@ -329,8 +331,8 @@ class _Search:
         more = [name for name in ALLOWED if name not in helpless]
         return OutOfRangeError(
             f"{named('batch_size')} {size} needs at least {gib:.1f} GiB on {gpu}, even in parts and recomputed; "
-            f"at most {self.usable_gib[gpu]:.1f} GiB (nine tenths) may be filled. Ask for a smaller batch size, GPUs "
-            f"with more memory{', or allow ' + ' or '.join(more) if more else ''}."
+            f"at most {usable_gib(self.gpus[gpu]):.1f} GiB (nine tenths) may be filled. Ask for a smaller batch size, "
+            f"GPUs with more memory{', or allow ' + ' or '.join(more) if more else ''}."
         ).about("batch_sizes")
 
 
@@ -386,8 +388,7 @@ class _Variant:
                     gpus_by_change.setdefault((mode.precision, mode.memory_format, choice), []).append(gpu)
         candidates = []
         for (precision, memory_format, choice), compared in gpus_by_change.items():
-            usable = [replace(gpu, memory_gib=self.search.usable_gib[gpu.name]) for gpu in compared]
-            comparer, priced = self._comparer(precision, memory_format, choice, usable)
+            comparer, priced = self._comparer(precision, memory_format, choice, compared)
             rows = comparer.rows(priced, priced.best_of_gpus)
             candidates += [_Candidate(self, row, choice) for row in rows if row.fits_in_memory]
         return candidates
@@ -406,7 +407,7 @@ class _Variant:
         """What the GPU holds of the mini-batch: all of it, and shared by as many GPUs as an offer has."""
         [size] = self.question.batch_sizes
         for n_gpus in self._counts(gpu):
-            limit_gib = self.search.usable_gib[gpu.name] - Gradients.of(self.table).gib * (n_gpus > 1)
+            limit_gib = usable_gib(gpu) - Gradients.of(self.table).gib * (n_gpus > 1)
             mini_batch = MiniBatch(size, n_gpus)
             share = _Share(self, gpu, mode, mini_batch.local, n_gpus > self.question.n_gpus, limit_gib, {})
             for parts in self._parts(mini_batch):
@@ -480,7 +481,7 @@ class _Variant:
     def unlimited(self, candidate: _Candidate) -> ComparisonRow:
         """The same machine's answer with all the memory that the training as asked needs."""
         row = candidate.row
-        gpu = replace(self.search.gpus[row.gpu], memory_gib=_NO_LIMIT_GIB)
+        gpu = replace(self.search.gpus[row.gpu], driver_memory_mib=_NO_LIMIT_MIB)
         choices = _Choices(self.question.parts, (), candidate.choices.shares)
         comparer, priced = self._comparer(row.precision, row.memory_format, choices, [gpu])
         rows = comparer.rows(priced, priced.order)

@@ -33,7 +33,7 @@ from predictor.models.forecast import Anchor, IterationForecast, Reason
 from predictor.models.layer_times.law import counted_operators
 from predictor.models.power import PowerOfGpus
 from predictor.operator_types import OPERATOR_TYPES
-from predictor.operators.memory import USABLE_SHARE, largest_batches_within, peak_memories_gib
+from predictor.operators.memory import largest_batches_within, peak_memories_gib, usable_gib
 from predictor.operators.work import roofline_ms, unmeasured_share
 
 if TYPE_CHECKING:
@@ -61,21 +61,20 @@ _FEWEST_COMPARED = 32  # a GPU that holds fewer images is not compared at what i
 def largest_local_batch_sizes(
     table: LayerTable, devices: Sequence[tuple[Gpu, Mode]], n_gpus: int = 1
 ) -> list[int | None]:
-    """Largest batch size on each GPU whose estimated peak fills at most `USABLE_SHARE` of its memory.
+    """Largest batch size on each GPU whose estimated peak fits in its memory.
 
     Of `n_gpus` GPUs together; for one, a multiple of the parts of the mini-batch, at most 65,536. None where not even
-    one image fits, or the memory is not known.
+    one image fits.
     """
     parts, limits = table.parts, dict[Mode, set[float]]()
     for gpu, mode in devices:
-        if gpu.memory_gib is not None:
-            limits.setdefault(mode, set()).add(gpu.memory_gib)
-    of_memory: dict[tuple[float | None, Mode], int] = {}
+        limits.setdefault(mode, set()).add(usable_gib(gpu))
+    of_memory: dict[tuple[float, Mode], int] = {}
     for mode, gib in limits.items():
-        sizes = largest_batches_within(table, [USABLE_SHARE * memory for memory in gib], mode)
+        sizes = largest_batches_within(table, list(gib), mode)
         whole_parts = (size - size % parts for size in sizes)
         of_memory |= {(memory, mode): size for memory, size in zip(gib, whole_parts, strict=True)}
-    return [n_gpus * of_memory.get((gpu.memory_gib, mode), 0) or None for gpu, mode in devices]
+    return [n_gpus * of_memory[usable_gib(gpu), mode] or None for gpu, mode in devices]
 
 
 def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpus: int = 1) -> list[int]:
@@ -245,9 +244,9 @@ class Devices:
         return largest_local_batch_sizes(self.table, self.pairs)
 
     @cached_property
-    def memory_gib(self) -> Array:
-        """Memory of a GPU; -inf where it is not known."""
-        return np.array([-math.inf if gpu.memory_gib is None else gpu.memory_gib for gpu in self.gpus])
+    def usable_gib(self) -> Array:
+        """Memory of each GPU that the estimate may fill."""
+        return np.array(list(map(usable_gib, self.gpus)))
 
     @cached_property
     def first_calls_s(self) -> Array:
@@ -414,7 +413,7 @@ class Iterations:
     @cached_property
     def fits(self) -> NDArray[np.bool_]:
         """Whether each row fits in its GPU's memory."""
-        return self.memory_gib <= self.devices.memory_gib[self.device]
+        return self.memory_gib <= self.devices.usable_gib[self.device]
 
     def rows(self, places: Sequence[int] | Places) -> Iterations:
         """These rows."""

@@ -228,8 +228,8 @@ def does_not_fit(rows: Sequence[ComparisonRow]) -> Verdict:
         f"{short_name(roomiest.gpu)} holds the most, batch {most:,}" if most else "none holds a single image"
     )
     sentence = (
-        f"Does not fit: batch {roomiest.batch_size:,} needs {roomiest.peak_memory_gib:.1f} GiB, more than any of "
-        f"these GPUs has; {holds}."
+        f"Does not fit: batch {roomiest.batch_size:,} needs {roomiest.peak_memory_gib:.1f} GiB, more than fits "
+        f"on any of these GPUs; {holds}."
     )
     empty: dict[str, None] = dict.fromkeys(Verdict.__dataclass_fields__)
     return Verdict(**empty | {"sentence": sentence, "binding": ("memory",), "hints": ()})  # type: ignore[arg-type]

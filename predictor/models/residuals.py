@@ -16,7 +16,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.forecast import Anchor, Reason
-from predictor.operators.memory import USABLE_SHARE, peak_memories_gib
+from predictor.operators.memory import peak_memories_gib, usable_gib
 from predictor.stopping import check_stop
 
 PARTS = ("gpu", "cnn", "cnn_image", "cnn_near_gpu", "cnn_image_near_gpu", "series", "noise")
@@ -247,8 +247,7 @@ def _short_of_memory(table: LayerTable, gpus: Sequence[Gpu], anchors: Sequence[A
         mode = Mode(precision=precision or Mode().precision)
         peaks = peak_memories_gib(table, [anchors[i].batch_size for i in own], mode)
         for i, peak_gib in zip(own, peaks, strict=True):
-            memory_gib = gpus[i].memory_gib
-            is_short[i] = memory_gib is not None and peak_gib > USABLE_SHARE * memory_gib
+            is_short[i] = peak_gib > usable_gib(gpus[i])
     return is_short
 
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.catalogue.devices import ELEMENT_BYTES
+from predictor.catalogue.devices import ELEMENT_BYTES, Gpu
 from predictor.catalogue.modes import Mode
 from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
@@ -42,9 +42,9 @@ CONTEXT_GIB = 0.5
 """CUDA context with the libraries' kernels: 0.3 to 0.6 GiB in practice, by driver and GPU."""
 
 USABLE_SHARE = 0.9
-"""Share of a GPU's memory that the estimate may fill. The driver and error correction keep 1 to 9 %, and cuDNN's
-workspaces may exceed the estimate: of 394 batch sizes found so, for memories of 4 to 141 GiB, 98 % fit by the peaks
-measured on an H200; those that do not are strict fp32 (`benchmarks/figures.py --figure memory`)."""
+"""Share of the memory that the driver shows which the estimate may fill, with the context: the driver keeps 1 to 4 % of
+it, and cuDNN's workspaces may exceed the estimate. Of 394 batch sizes found so, for memories of 4 to 141 GiB, 98 % fit
+by the peaks measured on an H200; those that do not are strict fp32 (`benchmarks/figures.py --figure memory`)."""
 
 _GIB = 2**30
 _FP32_BYTES = 4.0
@@ -78,6 +78,11 @@ class MemoryEstimate:
         """Sum of all parts, in GiB."""
         parts = (self.weights, self.gradients, self.optimizer_state, self.activations)
         return (sum(parts) + self.activation_gradients + self.workspace + self.context) / _GIB
+
+
+def usable_gib(gpu: Gpu) -> float:
+    """Memory of a GPU that the estimate may fill, in GiB: what it says fits."""
+    return USABLE_SHARE * gpu.driver_memory_gib
 
 
 def memory_estimate_validated(framework: str) -> bool:

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,25 @@ def test_bandwidth_is_bus_width_times_a_rate_that_its_memory_has():
         return low <= gbit_per_pin(gpu) <= high
 
     assert not offenders(holds, memory=lambda gpu: gpu.memory_type, gbit_per_pin=gbit_per_pin)
+
+
+def test_the_driver_shows_what_memory_leaves_and_the_derived_share_is_within_three_percent_of_it():
+    assert find_gpu("T4").driver_memory_gib == 15
+    assert find_gpu("L4").memory_in_words == "22.49 GiB"
+    assert find_gpu("L40").memory_in_words == "45 GiB, derived from the marketed size"
+
+    def derived(gpu: Gpu) -> float:
+        return replace(gpu, driver_memory_mib=None).driver_memory_gib
+
+    assert not offenders(
+        lambda gpu: (
+            (gpu.driver_memory_mib is not None) == bool(gpu.driver_memory_source)
+            and gpu.driver_memory_gib <= gpu.memory_gib
+            and derived(gpu) == pytest.approx(gpu.driver_memory_gib, rel=0.03)
+        ),
+        seen=lambda gpu: gpu.driver_memory_gib,
+        derived=derived,
+    )
 
 
 @pytest.mark.parametrize(

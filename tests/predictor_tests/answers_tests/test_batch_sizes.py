@@ -18,14 +18,14 @@ from predictor.catalogue.devices import all_gpus, find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.operators.memory import USABLE_SHARE, peak_memory_gib
+from predictor.operators.memory import peak_memory_gib, usable_gib
 
 
 def test_the_largest_batch_size_fits_and_one_image_more_does_not():
     table, mode = zoo_cnn("resnet50"), Mode()
     sizes = largest_local_batch_sizes(table, [(gpu, mode) for gpu in all_gpus()])
     for gpu, size in zip(all_gpus(), sizes, strict=True):
-        limit = USABLE_SHARE * gpu.memory_gib
+        limit = usable_gib(gpu)
         assert peak_memory_gib(table, size, mode) <= limit < peak_memory_gib(table, size + 1, mode)
 
 
