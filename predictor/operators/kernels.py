@@ -25,6 +25,7 @@ from predictor.operators.operators import (
     is_on_chip,
     launches_per_position,
     layer_inputs,
+    layers_with_weights,
     list_length,
     parameter_tensors,
     share_of_passes,
@@ -117,7 +118,7 @@ def kernels_of(table: LayerTable, *, update: float = 1.0, launches: float = 0.0)
     SchemaError if a layer lacks the shape that its work is computed from; the message names layer and column.
     """
     counted: dict[_Kernel, float] = {}
-    for position, layer in enumerate(table.layers):
+    for position, layer in enumerate(layers_with_weights(table)):
         for kernel, count in _counted_kernels(table, position, layer):
             counted[kernel] = counted.get(kernel, 0.0) + count
     parameters = float(table.parameters)

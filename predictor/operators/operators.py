@@ -327,6 +327,26 @@ def share_of_passes(
     return sum(count * weight for count, weight in zip(runs, weights, strict=True)) / once
 
 
+_WEIGHTS = ("type", "in_channels", "out_channels", "kernel_height", "kernel_width", "kernel_depth", "groups")
+
+
+def layers_with_weights(table: LayerTable) -> list[Layer]:
+    """Layers of a table, each with the parameters that it reads: a table counts shared ones where they are first read.
+
+    Filters that no layer has are a map's.
+    """
+    parameters_by_shape: dict[tuple[Any, ...], int] = {}
+    layers = []
+    for layer in table.layers:
+        shape = tuple(getattr(layer, column) for column in _WEIGHTS)
+        if layer.parameters:
+            parameters_by_shape.setdefault(shape, layer.parameters)
+        elif OPERATOR_TYPES[layer.type].weights:
+            layer = replace(layer, parameters=parameters_by_shape.get(shape, _filters(layer)))
+        layers.append(layer)
+    return layers
+
+
 def layer_operators(table: LayerTable) -> dict[int, Operator]:
     """Operator of each layer that costs time, by the layer's position."""
     inputs = layer_inputs(table)
@@ -334,7 +354,7 @@ def layer_operators(table: LayerTable) -> dict[int, Operator]:
     wide, in_nchw = wide_outputs(table)
     learns: dict[int, bool] = {IMAGE: False}
     operators: dict[int, Operator] = {}
-    for position, layer in enumerate(table.layers):
+    for position, (layer, run) in enumerate(zip(table.layers, layers_with_weights(table), strict=True)):
         sources = inputs[position]
         input_gradient = any(learns[source] for source in sources)
         if layer.forwards is not None:  # where neither gradient is computed, as in a CNN that is trained
@@ -343,7 +363,7 @@ def layer_operators(table: LayerTable) -> dict[int, Operator]:
         if layer.type not in VIEW_TYPES:
             alone = sources != (IMAGE,) and all(readers[source] == 1 for source in sources)
             float32 = [source for source in sources if wide[source]]
-            operator = _operator(layer, len(sources), input_gradient, alone, bool(float32))
+            operator = _operator(run, len(sources), input_gradient, alone, bool(float32))
             shuffles = layer.type == "permute" and is_channel_shuffle(table, position)
             if float32:
                 of_image = not input_gradient or IMAGE in float32
@@ -503,11 +523,15 @@ def layer_inputs(table: LayerTable) -> list[tuple[int, ...]]:
 
 def has_bias(layer: Layer | Operator) -> bool:
     """Whether a convolution or dense layer trains more numbers than its weights; False for other types."""
+    return OPERATOR_TYPES[layer.type].weights == "filters" and layer.parameters > _filters(layer)
+
+
+def _filters(layer: Layer | Operator) -> int:
+    """Weights of a convolution or dense layer, without its bias; 0 for other types."""
     if OPERATOR_TYPES[layer.type].weights != "filters":
-        return False
+        return 0
     area = (layer.kernel_height or 1) * (layer.kernel_width or 1)
-    weights = (layer.in_channels or 0) * (layer.out_channels or 0) * area // (layer.groups or 1)
-    return layer.parameters > weights
+    return (layer.in_channels or 0) * (layer.out_channels or 0) * area // (layer.groups or 1)
 
 
 def is_depthwise(layer: Layer | Operator) -> bool:

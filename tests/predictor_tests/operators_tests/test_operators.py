@@ -9,6 +9,7 @@ from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError
 from predictor.measurements.table import check_measurements
+from predictor.operators.kernels import kernels_of
 from predictor.operators.operators import (
     as_run,
     is_view,
@@ -66,6 +67,18 @@ def test_the_gradient_of_an_overwritten_view_is_copied_four_times():
     for layer, copies in ((relu, {"concat": 4}), (replace(relu, overwrites=0), {})):
         counted = operators_of(LayerTable("cnn", 8, (norm, layer)))
         assert {operator.type: n for operator, n in counted.items() if operator.passes == "forward"} == copies
+
+
+def test_a_layer_that_runs_again_reads_its_bias_and_weights_again():
+    conv = Layer(
+        0, "a", "conv2d", inputs=(IMAGE,), parameters=72, kernel_height=1, kernel_width=1, groups=1, **SHAPE
+    )
+    again = [replace(conv, index=i, name=f"a_{i}", inputs=(i - 1,), parameters=0) for i in (1, 2)]
+    of_maps = replace(again[0], index=3, name="b", inputs=(2,), kernel_height=3)
+    table = LayerTable("cnn", 8, (conv, *again, of_maps))
+    read = [operator.parameters for operator in layer_operators(table).values()]
+    assert read == [72, 72, 72, 8 * 8 * 3]  # filters that are maps have no bias
+    assert kernels_of(table).parameters == 72  # which the optimizer updates once
 
 
 def test_layer_scale_and_residual_stream_of_convnext_are_wide_under_mixed_precision():
