@@ -15,8 +15,8 @@ __all__ = ["ROOT", "Service", "free_port", "listens"]
 
 ROOT = Path(__file__).parents[1]
 _RUN = (
-    "import sys, uvicorn; from epochcast.commands.serve import server_options; "
-    "uvicorn.run('api.main:create_app', fd=int(sys.argv[1]), log_level='warning', **server_options())"
+    "import sys, uvicorn; from api.connections import serve; from epochcast.commands.serve import server_options; "
+    "serve(uvicorn.Config('api.main:create_app', fd=int(sys.argv[1]), log_level='warning', **server_options()))"
 )
 _COMMAND = (sys.executable, "-c", _RUN)
 

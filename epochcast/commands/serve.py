@@ -3,7 +3,6 @@
 import atexit
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ def serve_command(
     try:
         import uvicorn
 
-        from api.connections import serve_by_workers
+        from api.connections import serve
         from api.hosts import warn_without_proxy
         from api.main import create_app  # noqa: F401 - names a missing package before a server starts
         from api.observability import logging_json
@@ -55,11 +54,7 @@ def serve_command(
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     with logging_json(Settings().log_level):  # once for all workers
         warn_without_proxy(host)
-    options = {"host": host, "port": port, "workers": workers, **server_options()}
-    if workers > 1 and sys.platform == "linux":  # which spreads connections over sockets of one port
-        serve_by_workers(uvicorn.Config("api.main:create_app", **options))
-    else:
-        uvicorn.run("api.main:create_app", **options)
+    serve(uvicorn.Config("api.main:create_app", host=host, port=port, workers=workers, **server_options()))
 
 
 def server_options() -> dict[str, Any]:

@@ -17,6 +17,8 @@ import pytest
 from services import free_port, listens
 from waiting import PATIENCE_S, wait_until
 
+from api.connections import ON_ITS_WAY_S
+
 CODE = """
 import sys
 from fastapi.testclient import TestClient
@@ -141,11 +143,14 @@ def test_a_service_that_ends_breaks_no_request_and_logs_json_alone_and_refuses_w
                 return
             try:
                 while connection.sock is not None:  # until an answer says that it is the last
+                    idle_since, sent = time.monotonic(), float("inf")
                     connection.request("GET", "/v1/data_sets")
+                    sent = time.monotonic()
                     answered.append(len(connection.getresponse().read()))
             except (OSError, http.client.HTTPException) as error:
-                broken.append(error)
                 connection.close()
+                if sent < idle_since + ON_ITS_WAY_S:  # else a busy machine left this client without a turn
+                    broken.append(error)
 
     clients = [threading.Thread(target=ask) for _ in range(8)]
     for client in clients:
