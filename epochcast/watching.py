@@ -20,7 +20,7 @@ from predictor.answers.options import check_read
 from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import is_cpu
-from predictor.catalogue.offers import cheapest_offers, hourly_usd
+from predictor.catalogue.offers import hourly_usd
 from predictor.checks import as_list, whole_number
 from predictor.errors import EpochcastError, SchemaError
 from predictor.measurements.hosts import WATCHED
@@ -390,7 +390,7 @@ class Watch:
         with suppress(EpochcastError):  # no offer has a GPU that is not known
             gpu = canonical_gpu_name(gpu)
         question = Question.of(None, None, None, dict(self.options))
-        offer = cheapest_offers(ResolvedQuestion.of(question).prices, question.spot).get(gpu)
+        [offer] = ResolvedQuestion.of(question).prices.of_each(spot=question.spot).get(gpu, (None,))[:1]
         return None if offer is None else hourly_usd(offer, question.spot)
 
     def _keeps(self, row: PredictionRow, out: Path) -> None:

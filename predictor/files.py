@@ -8,6 +8,7 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
@@ -22,7 +23,11 @@ def data_root() -> Path:
 
     DataError if none of the three holds `gpus.csv`.
     """
-    chosen = os.environ.get("EPOCHCAST_DATASETS")
+    return _data_root(os.environ.get("EPOCHCAST_DATASETS"))
+
+
+@lru_cache(maxsize=8)
+def _data_root(chosen: str | None) -> Path:
     package = Path(__file__).resolve().parent
     candidates = [Path(chosen)] if chosen else [package / "_datasets", package.parent / "datasets"]
     for folder in candidates:

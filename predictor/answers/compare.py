@@ -53,7 +53,7 @@ from predictor.answers.verdict import (
 )
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.links import find_link, usual_link
-from predictor.catalogue.offers import Offer, offers_of_each
+from predictor.catalogue.offers import Offer
 from predictor.checks import as_list
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.compiled import compile_seconds
@@ -274,13 +274,6 @@ class Comparer:
         return [gpu for gpu, _ in self.devices]
 
     @cached_property
-    def offers(self) -> dict[str, tuple[Offer, ...]]:
-        """Offers of each GPU with enough of them, by its name, cheapest first."""
-        return offers_of_each(
-            self.resolved.prices, self.resolved.team.per_node, spot=self.resolved.question.spot
-        )
-
-    @cached_property
     def _sizes(self) -> list[list[int]]:
         """The mini-batches of each GPU: those compared, and after the common one what a GPU holds that holds less."""
         if self.common is None:
@@ -451,7 +444,8 @@ class Comparer:
     def machines(self) -> Machines:
         """Every offer of the compared GPUs; a GPU without offers has one machine without an offer."""
         plan, per_node = self.plan, self.resolved.team.per_node
-        offers_of_gpus = [self.offers.get(gpu.name, (None,)) for gpu in self.gpus]
+        offered = self.resolved.prices.of_each(per_node, spot=self.resolved.question.spot)
+        offers_of_gpus = [offered.get(gpu.name, (None,)) for gpu in self.gpus]
         offers, gpu = (
             list(chain(*offers_of_gpus)),
             np.repeat(np.arange(len(self.gpus)), list(map(len, offers_of_gpus))),
@@ -820,7 +814,7 @@ def _work_h(plan: Plan, at_once: Places, numbers: Mapping[str, Array]) -> list[A
     """
     rounds = -(-plan.trials // at_once)
     trained_s = [
-        plan.epochs * numbers[epoch] + np.nan_to_num(numbers[start])
+        plan.epochs * numbers[epoch] + np.where(np.isnan(numbers[start]), 0.0, numbers[start])
         for epoch, start in zip(EPOCH_TIMES, STARTS, strict=True)
     ]
     return [rounds * seconds / 3600.0 for seconds in trained_s]

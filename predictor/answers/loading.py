@@ -174,7 +174,8 @@ def with_loading(
     iteration_ms = (np.where(np.isnan(waited_ms), ms, measured_ms) for ms, measured_ms in joined)
     loading_ms = map(np.fmin, loading.ends_ms, as_measured)
     needed = feed.workers_needed(local_batch_sizes, ends[0]) if helps.any() else unknown
-    wait_s = np.nan_to_num(feed.first_mini_batch_s(local_batch_sizes / parts, n_gpus))
+    first_s = feed.first_mini_batch_s(local_batch_sizes / parts, n_gpus)
+    wait_s = np.where(np.isnan(first_s), 0.0, first_s)
     return {
         **dict(zip(ENDS, iteration_ms, strict=True)),
         **dict(zip(WAITS, (wait_s, wait_s / feed.spread, wait_s * feed.spread), strict=True)),

@@ -21,7 +21,7 @@ from predictor.catalogue.devices import Gpu, is_cpu
 from predictor.catalogue.grids import Grid, find_grid, grid_of
 from predictor.catalogue.links import all_links, find_link, usual_link
 from predictor.catalogue.modes import Mode
-from predictor.catalogue.offers import Offer, cheapest_offers, hourly_usd
+from predictor.catalogue.offers import Offer, Prices, hourly_usd
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.data_parallel import Team
@@ -68,7 +68,7 @@ def rentals_of(resolved: ResolvedQuestion, gpus: Sequence[Gpu]) -> list[Rental]:
                 f"{named('n_gpus')} {team.n_gpus}: {gpu.name} is a CPU. Leave it out, or name GPUs."
             )
         own = [] if offer or team.link else [rent for rent in resolved.prices if rent.gpu == gpu.name]
-        if cheapest_offers([rent for rent in own if not rent.marketplace], question.spot):
+        if Prices(rent for rent in own if not rent.marketplace).of_each(spot=question.spot):
             counts = [rent.gpu_count for rent in own if not rent.historic]
             on = f" on {named('nodes')} {team.nodes}" if team.nodes > 1 else ""
             raise OutOfRangeError(

@@ -42,7 +42,7 @@ from predictor.catalogue.modes import (
     Mode,
     products_in_fp32,
 )
-from predictor.catalogue.offers import Offer, cheapest_offers, hourly_usd, load_offers, without_marketplaces
+from predictor.catalogue.offers import Offer, Prices, hourly_usd, load_offers
 from predictor.checks import MAX_BATCH_SIZE, as_list, of_kind, positive_number, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import has_own_image_size, other_form_in_words, resolve_cnn
@@ -206,9 +206,11 @@ class ResolvedQuestion:
         ):
             return self.training.on_each(gpus)
         marketplaces, per_node = question.marketplaces or not for_rent, self.team.per_node
-        offers = [offer for offer in self.prices if marketplaces or not offer.marketplace]
-        offered = cheapest_offers(offers, question.spot, per_node)
-        gpus = [gpu for gpu in gpus if gpu.name in offered]
+        offered = self.prices.of_each(per_node, spot=question.spot)
+        gpus = [
+            gpu for gpu in gpus
+            if any(marketplaces or not offer.marketplace for offer in offered.get(gpu.name, ()))
+        ]  # fmt: skip
         if gpus:
             return self.training.on_each(gpus)
         offers = list(self.prices)
@@ -302,7 +304,7 @@ class ResolvedQuestion:
         return f"{self.question.samples:,} of the {training_set.samples:,} images of {training_set.name}"
 
     @cached_property
-    def prices(self) -> tuple[Offer, ...]:
+    def prices(self) -> Prices:
         """The offers themselves, those of a price file, or the shipped ones; or your own machine.
 
         Marketplaces stand in where nobody else rents a GPU; with `marketplaces` they count everywhere.
@@ -322,19 +324,18 @@ class ResolvedQuestion:
                 ).about("usd_per_hour")
             gpus = gpus_of(question.gpus, question.precision, question.capture)
             count, usd = self.team.per_node, question.usd_per_hour
-            return tuple(Offer("own", "machine", gpu.name, count, usd) for gpu in gpus)
+            return Prices(Offer("own", "machine", gpu.name, count, usd) for gpu in gpus)
         if offers is None or isinstance(offers, str | PathLike):
-            prices = load_offers(offers)
-        else:
-            prices = tuple(
-                of_kind(named("offers"), offer, Offer, "a price file, or Offers") for offer in offers
-            )
-        return prices if question.marketplaces else without_marketplaces(prices)
+            offers = load_offers(offers)
+        elif not isinstance(offers, Prices):
+            right = "a price file, or Offers"
+            offers = Prices(of_kind(named("offers"), offer, Offer, right) for offer in offers)
+        return offers if question.marketplaces else offers.without_marketplaces
 
     def cheapest_of(self, gpus: Collection[str]) -> dict[str, Offer]:
         """The cheapest machine with enough of each of these GPUs, by the GPU's name."""
-        offers = [offer for offer in self.prices if offer.gpu in gpus]
-        return cheapest_offers(offers, self.question.spot, self.team.per_node)
+        offered = self.prices.of_each(self.team.per_node, spot=self.question.spot)
+        return {gpu: offered[gpu][0] for gpu in gpus if gpu in offered}
 
     @cached_property
     def host(self) -> str | HostMeasurement | None:

@@ -4,10 +4,10 @@ import csv
 import gzip
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from datetime import date
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,34 @@ REQUIRED_COLUMNS = tuple(field.name for field in fields(Offer) if field.default 
 """Columns of every price file; the other fields of `Offer` may be columns, too."""
 
 
-def load_offers(path: str | PathLike[str] | None = None) -> tuple[Offer, ...]:
+class Prices(tuple[Offer, ...]):
+    """Offers that were checked, as a key of caches each for itself: what follows from them is computed once."""
+
+    __hash__ = object.__hash__
+
+    @cached_property
+    def without_marketplaces(self) -> "Prices":
+        """The offers of clouds, and of marketplaces where no cloud rents the GPU today."""
+        of_clouds = {offer.gpu for offer in self if not (offer.marketplace or offer.historic)}
+        return Prices([offer for offer in self if not offer.marketplace or offer.gpu not in of_clouds])
+
+    @lru_cache(maxsize=32)  # noqa: B019 - a process has few price files
+    def of_each(self, n_gpus: int = 1, *, spot: bool = False) -> dict[str, tuple[Offer, ...]]:
+        """Today's offers of each GPU that has some with at least `n_gpus`, by its canonical name, cheapest first.
+
+        With `spot` only those with a spot price, ranked by it.
+        """
+        offers_by_gpu: dict[str, list[Offer]] = {}
+        for offer in self:
+            if offer.gpu_count >= n_gpus and not offer.historic and hourly_usd(offer, spot) < math.inf:
+                offers_by_gpu.setdefault(offer.gpu, []).append(offer)
+        return {
+            gpu: tuple(sorted(own, key=lambda offer: hourly_usd(offer, spot)))
+            for gpu, own in offers_by_gpu.items()
+        }
+
+
+def load_offers(path: str | PathLike[str] | None = None) -> Prices:
     """Read a price file, in its order, and check every row; the shipped `offers.csv` if none is named.
 
     It is a CSV file, gzipped if its name ends in .gz, with the columns `REQUIRED_COLUMNS` and any other fields of
@@ -70,7 +97,7 @@ def load_offers(path: str | PathLike[str] | None = None) -> tuple[Offer, ...]:
 
 
 @lru_cache(maxsize=4)
-def _load(file_path: Path, _modified_ns: int) -> tuple[Offer, ...]:
+def _load(file_path: Path, _modified_ns: int) -> Prices:
     columns, rows = _read(file_path)
     missing = [column for column in REQUIRED_COLUMNS if column not in columns]
     if missing:
@@ -81,7 +108,7 @@ def _load(file_path: Path, _modified_ns: int) -> tuple[Offer, ...]:
     if not rows:
         raise SchemaError(f"{file_path} holds no offer, only its header.")
     dated = "retrieved_on" in columns
-    return tuple(_offer(row, f"{file_path}, line {line}", dated) for line, row in rows)
+    return Prices(_offer(row, f"{file_path}, line {line}", dated) for line, row in rows)
 
 
 def write_offers(offers: Iterable[Offer], path: str | PathLike[str]) -> None:
@@ -93,34 +120,6 @@ def write_offers(offers: Iterable[Offer], path: str | PathLike[str]) -> None:
         cells = (getattr(offer, column.name) for column in fields(Offer))
         writer.writerow(str(cell).lower() if isinstance(cell, bool) else cell for cell in cells)
     replace_file(path, text.getvalue())
-
-
-def offers_of_each(
-    offers: Iterable[Offer], n_gpus: int = 1, *, spot: bool = False
-) -> dict[str, tuple[Offer, ...]]:
-    """Today's offers of each GPU that has some with at least `n_gpus`, by its canonical name, cheapest machine first.
-
-    With `spot` only those with a spot price, ranked by it.
-    """
-    offers_by_gpu: dict[str, list[Offer]] = {}
-    for offer in offers:
-        if offer.gpu_count >= n_gpus and not offer.historic and hourly_usd(offer, spot) < math.inf:
-            offers_by_gpu.setdefault(offer.gpu, []).append(offer)
-    return {
-        gpu: tuple(sorted(own, key=lambda offer: hourly_usd(offer, spot)))
-        for gpu, own in offers_by_gpu.items()
-    }
-
-
-def cheapest_offers(offers: Iterable[Offer], spot: bool = False, n_gpus: int = 1) -> dict[str, Offer]:
-    """The cheapest machine for rent today with at least `n_gpus` GPUs, by the GPU's canonical name."""
-    return {gpu: own[0] for gpu, own in offers_of_each(offers, n_gpus, spot=spot).items()}
-
-
-def without_marketplaces(offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """The offers of clouds, and of marketplaces where no cloud rents the GPU today."""
-    of_clouds = {offer.gpu for offer in offers if not (offer.marketplace or offer.historic)}
-    return tuple([offer for offer in offers if not offer.marketplace or offer.gpu not in of_clouds])
 
 
 def own_usd_per_hour(

@@ -23,7 +23,7 @@ from predictor.models.chainer import CONVOLUTIONS, PRODUCTS
 from predictor.models.forecast import IterationForecast, Reason
 from predictor.models.hosts import autocast_host, enqueued
 from predictor.models.ratios import Change, DerivedMode, Ratios, ratios_of
-from predictor.operators.operators import Operator, operators_of, parameter_tensors
+from predictor.operators.operators import Operator, operators_of, trained_tensors
 from predictor.operators.work import moved_bytes, operator_class
 
 UNCHANGED = ("loss", "optimizer")
@@ -122,7 +122,7 @@ def _change(
         classes |= dict.fromkeys(own, ratios["bytes"] * bytes_ms / eager_ms)
     host = ratios["host"]
     if mode.capture != "compile":  # of a replayed graph little but the optimizer's is left
-        left = ratios["graph_layers"] + ratios["graph_tensor"] * sum(map(parameter_tensors, table))
+        left = ratios["graph_layers"] + ratios["graph_tensor"] * trained_tensors(table)
         host = left / enqueued(table, mode.optimizer)
     reasons = _reasons(ratios, table, gpu, mode, batch_sizes)
     elementwise, spreads = ratios[elementwise_of(table, mode)], (ratios.spread_on(gpu), ratios.host_spread)

@@ -26,7 +26,7 @@ from predictor.models.forecast import SHARPNESS, IterationForecast, Reason
 from predictor.models.join import change_host, sharpness_of
 from predictor.models.ratios import Ratios, ratios_of
 from predictor.models.replicas import compiled_convolutions, replicas_reasons, replicas_times
-from predictor.operators.operators import parameter_tensors
+from predictor.operators.operators import trained_tensors
 
 Places = NDArray[np.int64]
 
@@ -86,7 +86,7 @@ class Gradients:
         """Gradients of all trainable parameters; cached."""
         norms = table.parts * sum(layer.type == "batch_norm" for layer in table)
         n_bytes = float(_GRADIENT_BYTES * table.parameters)
-        return cls(sum(map(parameter_tensors, table)), n_bytes, norms, table.parts)
+        return cls(trained_tensors(table), n_bytes, norms, table.parts)
 
     @property
     def n_buckets(self) -> int:

@@ -22,7 +22,7 @@ from predictor.models.base import KnownHost, Measuring
 from predictor.models.join import LAUNCHED, sharpness_of
 from predictor.models.ratios import ratios_of
 from predictor.operator_types import RECURRENT_TYPES
-from predictor.operators.operators import RECOMPUTING, is_on_chip, parameter_tensors
+from predictor.operators.operators import RECOMPUTING, is_on_chip, trained_tensors
 
 if TYPE_CHECKING:
     from predictor.models.roofline.law import RooflineLaw
@@ -92,7 +92,7 @@ def _update(table: LayerTable, optimizer: str) -> float:
     """Layers that an optimizer's update counts."""
     ratios = ratios_of("host")
     per_tensor = ratios[_PER_TENSOR[optimizer]] if optimizer in _PER_TENSOR else 0.0
-    return ratios["fixed_layers"] + per_tensor * sum(map(parameter_tensors, table))
+    return ratios["fixed_layers"] + per_tensor * trained_tensors(table)
 
 
 def idle_ms(table: LayerTable, mode: Mode, host_time_ms: Array) -> tuple[Array, float]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -73,7 +74,10 @@ class Spread:
         `is_new`: whether the GPU was never measured. `steps`: its generations beyond the measured ones.
         """
         design = _design(np.asarray(is_new), np.asarray(steps, dtype=float), shares)
-        return np.asarray(sum(size * column for size, column in zip(astuple(self), design, strict=True)))
+        return np.asarray(sum(size * column for size, column in zip(_PARTS(self), design, strict=True)))
+
+
+_PARTS = attrgetter(*(part.name for part in fields(Spread)))
 
 
 def _design(is_new: Array, steps: Array, shares: Shares) -> list[Array]:

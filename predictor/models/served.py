@@ -7,6 +7,7 @@ The file holds only numbers and text, no training rows and no code: loading an u
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -111,7 +112,7 @@ class Model(Epochs):
         """
         chosen = Path(path) if path is not None else data_file("models/default.json")
         try:
-            return _read(str(chosen.resolve()), chosen.stat().st_mtime_ns)
+            return _read(os.path.abspath(chosen), chosen.stat().st_mtime_ns)  # noqa: PTH100 - for every question
         except OSError as error:
             raise ArtifactError(
                 f"cannot read the model {chosen}: {error.strerror}. Write one with `epochcast fit`."
@@ -422,6 +423,7 @@ def _doubted(forecast: IterationForecast, doubt: Reason) -> IterationForecast:
 
 @lru_cache(maxsize=8)
 def _read(path: str, _modified_ns: int) -> Model:
+    path = str(Path(path).resolve())
     try:
         stored = json.loads(Path(path).read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:

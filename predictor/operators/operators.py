@@ -561,6 +561,12 @@ def parameter_tensors(layer: Layer | Operator) -> int:
     return 1 + (entry.weights == "scale_and_shift" or has_bias(layer))
 
 
+@lru_cache(maxsize=256)
+def trained_tensors(table: LayerTable) -> int:
+    """Number of trained tensors of a CNN."""
+    return sum(map(parameter_tensors, table))
+
+
 def _flag(row: Mapping[str, Any], key: str, *, default: bool) -> bool:
     value = row.get(key)
     if value is None or str(value) in ("", "<NA>", "nan"):

@@ -15,7 +15,7 @@ from predictor.models.base import Case, table_of
 from predictor.models.forecast import Anchor
 from predictor.models.roofline.features import FAMILIES, FAMILY_OF, FEATURES_OF_FAMILY
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, forward_kernels_of, kernels_of
-from predictor.operators.operators import parameter_tensors
+from predictor.operators.operators import trained_tensors
 from predictor.operators.optimizers import loop_ms, passes_over_measured, update_of
 
 Term = tuple[str, str, str]
@@ -106,7 +106,7 @@ def kernels_of_case(case: Case) -> Kernels:
     if passes != "training":
         return kernels_of(table, update=0.0)
     update = update_of(table, case.mode)
-    launches = loop_ms(update, sum(map(parameter_tensors, table))) / LAUNCH_MS
+    launches = loop_ms(update, trained_tensors(table)) / LAUNCH_MS
     return kernels_of(table, update=passes_over_measured(update, case.mode.framework), launches=launches)
 
 

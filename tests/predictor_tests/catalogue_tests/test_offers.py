@@ -6,14 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from predictor.catalogue.offers import (
-    Offer,
-    cheapest_offers,
-    load_offers,
-    offers_of_each,
-    own_usd_per_hour,
-    without_marketplaces,
-)
+from predictor.catalogue.offers import Offer, Prices, load_offers, own_usd_per_hour
 from predictor.errors import SchemaError, UnknownGpuError
 
 HEADER = "provider,instance,gpu,gpu_count,usd_per_hour"
@@ -32,12 +25,10 @@ def write_offers(tmp_path: Path) -> WriteOffers:
 
 
 @pytest.fixture
-def three_offers() -> tuple[Offer, ...]:
-    return (
-        Offer("here", "one", "Tesla T4", 1, 0.50),
-        Offer("here", "four", "Tesla T4", 4, 1.60, spot_usd_per_hour=0.40),
-        Offer("there", "old", "Tesla T4", 1, 0.10, historic=True),
-    )
+def three_offers() -> Prices:
+    one = Offer("here", "one", "Tesla T4", 1, 0.50)
+    four = Offer("here", "four", "Tesla T4", 4, 1.60, spot_usd_per_hour=0.40)
+    return Prices((one, four, Offer("there", "old", "Tesla T4", 1, 0.10, historic=True)))
 
 
 def test_a_users_own_file_needs_five_columns_only(write_offers):
@@ -46,15 +37,13 @@ def test_a_users_own_file_needs_five_columns_only(write_offers):
 
 
 def test_the_machines_of_a_gpu_are_ranked_by_price_and_history_is_left_out(three_offers):
-    assert [offer.instance for offer in offers_of_each(three_offers)["Tesla T4"]] == ["one", "four"]
-    assert cheapest_offers(three_offers)["Tesla T4"].instance == "one"
+    assert [offer.instance for offer in three_offers.of_each()["Tesla T4"]] == ["one", "four"]
 
 
 def test_a_machine_with_too_few_gpus_or_without_a_spot_price_is_passed_over(three_offers):
     for options in ({"n_gpus": 2}, {"spot": True}):
-        assert [offer.instance for offer in offers_of_each(three_offers, **options)["Tesla T4"]] == ["four"]
-    assert cheapest_offers(three_offers, spot=True)["Tesla T4"].instance == "four"
-    assert cheapest_offers([Offer("here", "share", "NVIDIA L4", 0.25, 0.2)]) == {}
+        assert [offer.instance for offer in three_offers.of_each(**options)["Tesla T4"]] == ["four"]
+    assert Prices([Offer("here", "share", "NVIDIA L4", 0.25, 0.2)]).of_each() == {}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +108,7 @@ def test_marketplaces_stand_in_where_no_cloud_rents_the_gpu_today():
     old = Offer("gone", "old", "Tesla P4", 1, 0.7, historic=True)
     cloud = Offer("aws", "g4dn.xlarge", "Tesla T4", 1, 0.5)
     hosts = [Offer("vast", "hosts", gpu, 1, 0.1, marketplace=True) for gpu in ("Tesla T4", "Tesla P4")]
-    assert without_marketplaces([old, cloud, *hosts]) == (old, cloud, hosts[1])
+    assert Prices([old, cloud, *hosts]).without_marketplaces == (old, cloud, hosts[1])
 
 
 def test_a_machine_of_ones_own_costs_its_price_over_its_hours_and_electricity():
