@@ -101,12 +101,32 @@ class Machines:
     links: Sequence[str]
 
 
-class _Costed:
-    """Hours of a plan (`total_h`, with the ends of their interval) at prices, as arrays of one length."""
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """Trainings, each of a split on a machine that has as many GPUs, joined so; arrays have an entry per training.
+
+    `device` is the place of the machine's GPU in `answers`, and `split` that of the split among the GPU's. `common` is
+    the mini-batch of the comparison, None where several were given.
+    """
 
     plan: Plan
-    total_h: Any
-    usd_per_hour: Any
+    common: int | None
+    machines: Machines
+    answers: GpuAnswers
+    machine: Places
+    device: Places
+    split: Places
+    rows: OfferRows
+
+    @cached_property
+    def total_h(self) -> list[Array]:
+        """Hours of the plan and the ends of their interval."""
+        return _total_h(self.plan, self.machines.at_once[self.machine], self.rows)
+
+    @cached_property
+    def usd_per_hour(self) -> Array:
+        """Price of the machine; NaN where it is not for rent."""
+        return self.machines.offers.usd_per_hour[self.machine]
 
     @cached_property
     def total_usd(self) -> Array:
@@ -119,39 +139,51 @@ class _Costed:
         """Share by which each misses the limit that it misses most; None without limits."""
         return misses_by(self.plan, self.total_h[0], self.total_usd)
 
-
-@dataclass(frozen=True, eq=False)
-class Splits(_Costed):
-    """Every split of its GPU that each of some machines can do: it has as many GPUs, joined so.
-
-    Arrays have an entry per split: `index` of its machine among them, `machine`, and `split` of those of its GPU.
-    """
-
-    plan: Plan
-    common: int | None
-    index: Places
-    machine: Places
-    split: Places
-    rows: OfferRows
-    total_h: list[Array]
-    usd_per_hour: Array
-
     def is_other(self, batch_size: int | None) -> NDArray[np.bool_]:
         """Whether each mini-batch is another than this one; of several that were given none is."""
         sizes: NDArray[np.int64] = self.rows.numbers["batch_size"]
         return np.zeros(len(sizes), dtype=bool) if self.common is None else sizes != batch_size
 
-    @property
-    def taken(self) -> Places:
-        """The split in which each machine trains fastest: one that fits, of the common mini-batch.
+    def at(self, places: Places) -> Priced:
+        """These trainings."""
+        return replace(
+            self,
+            machine=self.machine[places],
+            device=self.device[places],
+            split=self.split[places],
+            rows=self.rows.rows(places),
+        )
+
+    @cached_property
+    def fastest(self) -> Priced:
+        """The training of each machine that is its fastest: one that fits, of the common mini-batch.
 
         Where none fits it is the one that needs least memory.
         """
         fits = self.rows.numbers["fits_in_memory"]
         lasts = np.where(fits, self.total_h[0], self.rows.numbers["peak_memory_gib"])
-        order = np.lexsort((lasts, self.is_other(self.common), ~fits, self.index))
-        split: Places = self.split[order[np.searchsorted(self.index, np.arange(self.index[-1] + 1))]]
-        return split
+        order = np.lexsort((lasts, self.is_other(self.common), ~fits, self.machine))
+        return self.at(order[np.unique(self.machine[order], return_index=True)[1]])
+
+    def like(self, trainings: Priced) -> Priced:
+        """The trainings of the same machines and splits, which all are among these, whose machines ascend."""
+        n = 1 + int(self.split.max())
+        return self.at(
+            np.searchsorted(self.machine * n + self.split, trainings.machine * n + trainings.split)
+        )
+
+    @cached_property
+    def order(self) -> Places:
+        """Places of the trainings, best first."""
+        fits = self.rows.numbers["fits_in_memory"]
+        costs = self.misses_by, self.total_usd, self.total_h[0]
+        return ranking_order(fits, self.is_other(self.common), *costs, self.plan.rank_by)
+
+    @cached_property
+    def best_of_gpus(self) -> Places:
+        """Place of the first-ranked training of each GPU, best first."""
+        gpu = self.machines.gpu[self.machine][self.order]
+        return self.order[np.sort(np.unique(gpu, return_index=True)[1])]
 
     def standing(self, best: ComparisonRow) -> Standing:
         """What the verdict weighs, beside the best row."""
@@ -169,49 +201,6 @@ class Splits(_Costed):
             safety=safety(self.plan, self.usd_per_hour, *hours),
             is_sure=is_sure,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class Priced(_Costed):
-    """Trainings, one on each machine, with the rows taken there; arrays have an entry per machine.
-
-    `on_asked` has as many GPUs as asked for, `taken` as many as train fastest, and `fastest` their best batch size.
-    `common` is the mini-batch of the comparison, None where several were given.
-    """
-
-    plan: Plan
-    common: int | None
-    machines: Machines
-    machine: Places
-    is_best: NDArray[np.bool_]
-    on_asked: OfferRows
-    taken: OfferRows
-    fastest: OfferRows
-
-    @cached_property
-    def total_h(self) -> list[Array]:
-        """Hours of the plan and the ends of their interval."""
-        return _total_h(self.plan, self.machines.at_once[self.machine], self.taken)
-
-    @cached_property
-    def usd_per_hour(self) -> Array:
-        """Price of the machine; NaN where it is not for rent."""
-        return self.machines.offers.usd_per_hour[self.machine]
-
-    @cached_property
-    def order(self) -> Places:
-        """Places of the machines, best first."""
-        fits = self.taken.numbers["fits_in_memory"]
-        is_other = self.taken.numbers["batch_size"] != self.common if self.common else np.zeros_like(fits)
-        return ranking_order(
-            fits, is_other, self.misses_by, self.total_usd, self.total_h[0], self.plan.rank_by
-        )
-
-    @cached_property
-    def best_of_gpus(self) -> Places:
-        """Place of the first-ranked machine of each GPU, best first."""
-        gpu = self.machines.gpu[self.machine][self.order]
-        return self.order[np.sort(np.unique(gpu, return_index=True)[1])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -466,17 +455,14 @@ class Comparer:
         except SchemaError:
             return ""
 
-    def answers(self) -> tuple[GpuAnswers, Places]:
-        """Iterations of the GPUs, and each machine's fastest split."""
-        answers = self.gpu_answers()
-        return answers, self.splits(answers).taken
-
-    def splits(
-        self, answers: GpuAnswers, machine: Places | None = None, device: Places | None = None
-    ) -> Splits:
-        """Every split of its GPU on each of some machines (all); `device`: the place of their GPUs in the answers."""
-        machine = np.arange(len(self.machines.gpu)) if machine is None else machine
-        device = self.machines.gpu[machine] if device is None else device
+    def trainings(self, answers: GpuAnswers | None = None, gpus: Sequence[int] | None = None) -> Priced:
+        """Every split of its GPU that each machine can do; `answers` are of the GPUs at the places `gpus` (all)."""
+        answers = self.gpu_answers() if answers is None else answers
+        gpus = range(len(self.gpus)) if gpus is None else gpus
+        machine = np.flatnonzero(np.isin(self.machines.gpu, gpus))
+        device_of = np.full(len(self.gpus), -1)
+        device_of[gpus] = np.arange(len(gpus))
+        device = device_of[self.machines.gpu[machine]]
         n_splits = answers.n_splits[device]
         index = np.repeat(np.arange(len(machine)), n_splits)
         split = np.arange(len(index)) - np.repeat(np.cumsum(n_splits) - n_splits, n_splits)
@@ -491,18 +477,7 @@ class Comparer:
         joined, of_row = of_teams[answers.iterations.team[rows]], machine[index]
         is_enough = answers.iterations.n_gpus[rows] <= most[of_row]
         possible = np.flatnonzero((joined == 0) | ((joined == links[of_row]) & is_enough))
-        of_row = of_row[possible]
-        on_offers = self._rows_on(answers, of_row, rows[possible])
-        return Splits(
-            self.plan,
-            self.common,
-            index[possible],
-            of_row,
-            split[possible],
-            on_offers,
-            _total_h(self.plan, self.machines.at_once[of_row], on_offers),
-            self.machines.offers.usd_per_hour[of_row],
-        )
+        return self.priced(answers, of_row[possible], device[index[possible]], split[possible])
 
     def larger(self) -> ComparisonRow | None:
         """The best row of the smallest mini-batch above the common one with which a machine holds the limits.
@@ -517,8 +492,7 @@ class Comparer:
             return None
         tried = sorted({*self.tried, *sizes})
         larger = replace(self, common=None, compared=sizes, tried=tried, reference=())
-        answers = larger.gpu_answers()
-        splits = larger.splits(answers)
+        splits = larger.trainings()
         size, missed = splits.rows.numbers["batch_size"], splits.misses_by
         holds = splits.rows.numbers["fits_in_memory"] & ~np.isnan(splits.total_usd)
         holds = holds if missed is None else holds & (missed <= 0)
@@ -526,12 +500,7 @@ class Comparer:
             return None
         is_other = ~holds | (size > size[holds].min())
         order = ranking_order(holds, is_other, missed, splits.total_usd, splits.total_h[0], self.plan.rank_by)
-        return larger.rows_of(answers, splits, order[:1])[0]
-
-    def rows_of(self, answers: GpuAnswers, splits: Splits, chosen: Places) -> list[ComparisonRow]:
-        """The rows of some splits, without rank."""
-        priced = self.priced(answers, splits.split[chosen], splits.machine[chosen])
-        return self.rows(priced, np.arange(len(chosen)))
+        return larger.rows(splits, order[:1])[0]
 
     def _rows_on(self, answers: GpuAnswers, machine: Places, places: Places) -> OfferRows:
         """These rows of the answers, each on one of the machines."""
@@ -539,22 +508,12 @@ class Comparer:
         rows = answers.iterations.rows(places)
         return OfferRows.of(rows, self.machines.offers, machine, trainings).with_epochs()
 
-    def priced(
-        self, answers: GpuAnswers, split: Places, machine: Places | None = None, device: Places | None = None
-    ) -> Priced:
-        """The trainings on these machines, by the splits `split`: of all of them and their GPUs by default."""
-        machine = np.arange(len(self.machines.gpu)) if machine is None else machine
-        device = self.machines.gpu[machine] if device is None else device
-        first, n_splits = answers.first[device], answers.n_splits[device]
-        places = np.concatenate(
-            [first + answers.asked[first + split], first + split, first + n_splits + split]
-        )
-        rows, n = self._rows_on(answers, np.tile(machine, 3), places), len(machine)
-        thirds = (rows.rows(range(start, start + n)) for start in (0, n, 2 * n))
-        is_best = answers.is_best[first + split] | (self.common is None)
-        return Priced(self.plan, self.common, self.machines, machine, is_best, *thirds)
+    def priced(self, answers: GpuAnswers, machine: Places, device: Places, split: Places) -> Priced:
+        """Trainings on these machines, whose GPUs are at the places `device` of the answers, in these splits."""
+        rows = self._rows_on(answers, machine, answers.first[device] + split)
+        return Priced(self.plan, self.common, self.machines, answers, machine, device, split, rows)
 
-    def fast(self, usual: GpuAnswers, split: Places) -> tuple[Priced, Priced] | None:
+    def fast(self, usual: Priced) -> tuple[Priced, Priced] | None:
         """The same trainings in the fastest common mode of each GPU that has one, and those in its fastest splits.
 
         None if a precision was given.
@@ -569,14 +528,9 @@ class Comparer:
                 modes.setdefault(fast, []).append(gpu_index)
         if not modes:
             return None
-        order = [gpu_index for gpus in modes.values() for gpu_index in gpus]
-        machine = np.flatnonzero(np.isin(self.machines.gpu, order))
-        device = np.full(len(self.gpus), -1)
-        device[order] = np.arange(len(order))
-        answers, device = self.in_modes(usual, list(modes.items())), device[self.machines.gpu[machine]]
-        same, own = split[machine], self.splits(answers, machine, device).taken
-        priced = self.priced(answers, same, machine, device)
-        return priced, priced if np.array_equal(same, own) else self.priced(answers, own, machine, device)
+        answers = self.in_modes(usual.answers, list(modes.items()))
+        splits = self.trainings(answers, list(chain.from_iterable(modes.values())))
+        return splits.like(usual.at(np.flatnonzero(np.isin(usual.machine, splits.machine)))), splits.fastest
 
     def compiled(self, row: ComparisonRow, usual: GpuAnswers, best: int) -> Compiled | None:
         """The best row under torch.compile, whose place among the machines is `best`.
@@ -598,7 +552,7 @@ class Comparer:
         except OutOfRangeError:  # another framework, an older GPU, a method that knows no compiled iterations
             return None
         split = np.zeros(n, dtype=np.int64)
-        compiled_rows = self.rows(self.priced(answers, split, np.full(n, best), np.arange(n)), np.arange(n))
+        compiled_rows = self.rows(self.priced(answers, np.full(n, best), np.arange(n), split), np.arange(n))
         return Compiled(compiled_rows[0], compiled_rows[1] if n > 1 else None, compile_seconds(self.table))
 
     def ranked_rows(self, priced: Priced, ranked: Places, fast: Priced | None) -> list[ComparisonRow]:
@@ -610,7 +564,7 @@ class Comparer:
         for gpu in self.reference:
             devices = self.resolved.training.on_each([gpu])
             comparer = replace(self, devices=devices, reference=())
-            alone = comparer.priced(*comparer.answers())
+            alone = comparer.trainings().fastest
             best = comparer._columns(alone, alone.order[:1])
             [time_h], [cost_usd] = best["total_time_h"], best["total_cost_usd"]
             costs_usd = columns["total_cost_usd"]
@@ -630,23 +584,26 @@ class Comparer:
 
     def _columns(self, priced: Priced, places: Places) -> Columns:
         """The fields of rows at these places, without what compares them."""
-        plan, machine = self.plan, priced.machine[places]
-        rows, offers = priced.taken.rows(places), [self.machines.offers.offers[i] for i in machine.tolist()]
-        numbers, fastest, per_hour = rows.numbers, priced.fastest.numbers, priced.usd_per_hour[places]
-        time_h, low_h, high_h = (hours[places] for hours in priced.total_h)
-        used, used_by_one = numbers["gpus_used"], priced.on_asked.numbers["gpus_used"][places]
-        at_once = self.machines.at_once
-        one_h = _total_h(plan, at_once[priced.machine], priced.on_asked)[0][places]
-        is_alike = (used == used_by_one) | ~priced.on_asked.numbers["fits_in_memory"][places]
-        one_h = np.where(is_alike, math.nan, one_h)
-        n, total_usd, missed = len(places), priced.total_usd[places], priced.misses_by
-        hours, usd, nothing = time_h.tolist(), plain(total_usd), [None] * len(places)
+        n, plan, answers, priced = len(places), self.plan, priced.answers, priced.at(places)
+        rows, offers = priced.rows, [self.machines.offers.offers[i] for i in priced.machine.tolist()]
+        numbers, per_hour, at_once = rows.numbers, priced.usd_per_hour, self.machines.at_once[priced.machine]
+        first = answers.first[priced.device]
+        row = first + priced.split
+        beside = np.concatenate([first + answers.asked[row], row + answers.n_splits[priced.device]])
+        others = self._rows_on(answers, np.tile(priced.machine, 2), beside)
+        on_asked, fastest = others.rows(range(n)), others.numbers
+        time_h, low_h, high_h = priced.total_h
+        used, missed = numbers["gpus_used"], priced.misses_by
+        is_alike = (used == on_asked.numbers["gpus_used"]) | ~on_asked.numbers["fits_in_memory"]
+        one_h = np.where(is_alike, math.nan, _total_h(plan, at_once, on_asked)[0])
+        is_best = answers.is_best[row] | (self.common is None)
+        hours, usd, nothing = time_h.tolist(), plain(priced.total_usd), [None] * n
         interrupted = Interruptions.of(plan, self.resolved.question.nodes)
-        work_h = _work_h(plan, at_once[machine], numbers)[0]
+        work_h = _work_h(plan, at_once, numbers)[0]
         again = 1.0 if interrupted is None else interrupted.expected_h(work_h, restart_h=0.0) / work_h
         trained = again * plan.trials * plan.epochs
-        return columns_of(rows, priced.is_best[places].tolist()) | {
-            "gpus_used": (used * np.minimum(plan.trials, at_once[machine])).tolist(),
+        return columns_of(rows, is_best.tolist()) | {
+            "gpus_used": (used * np.minimum(plan.trials, at_once)).tolist(),
             "region": [None if offer is None else offer.region for offer in offers],
             "usd_per_hour": plain(per_hour),
             "vcpus": [None if offer is None else offer.vcpus for offer in offers],
@@ -666,10 +623,10 @@ class Comparer:
             "within_budget": within(usd, plan.budget_usd),
             "within_deadline": within(hours, plan.deadline_h),
             "chance": chances(plan, plain(per_hour), hours, low_h.tolist(), high_h.tolist()),
-            "misses_by": nothing if missed is None else missed[places].tolist(),
+            "misses_by": nothing if missed is None else missed.tolist(),
             "common_batch_size": [self.common] * n,
-            "fastest_batch_size": fastest["batch_size"][places].tolist(),
-            "fastest_epoch_time_s": fastest[EPOCH_TIMES[0]][places].tolist(),
+            "fastest_batch_size": fastest["batch_size"][n:].tolist(),
+            "fastest_epoch_time_s": fastest[EPOCH_TIMES[0]][n:].tolist(),
             **{f"total_{name}": plain(trained * numbers[name]) for name in (*ENERGIES, *CO2)},
             "interruption_h": nothing if interrupted is None else (time_h - plan.setup_h - work_h).tolist(),
             "checkpoint_minutes": nothing if interrupted is None else [60.0 * interrupted.interval_h] * n,
@@ -742,24 +699,23 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
             f"{named('spot')}, too, or leave it out."
         ).about("interruptions_per_day")
     comparer = Comparer.of(ResolvedQuestion.of(question, "compare"), plan)
-    usual = comparer.gpu_answers()
-    splits = comparer.splits(usual)
-    split = splits.taken
-    priced = comparer.priced(usual, split)
-    fast, if_all_fast = comparer.fast(usual, split) or (None, None)
+    splits = comparer.trainings()
+    priced, usual = splits.fastest, splits.answers
+    fast, if_all_fast = comparer.fast(priced) or (None, None)
     ranked = priced.order if plan.all_offers else priced.best_of_gpus
     rows = comparer.ranked_rows(priced, ranked, fast)
     best, scope = ranked[0], comparer.scope(usual)
     if not rows[0].fits_in_memory:
         return Comparison(rows, scope, does_not_fit(rows))
     roles = roles_of(splits.standing(rows[0]), plan)
-    row_of = dict(zip(zip(ranked.tolist(), split[ranked].tolist(), strict=True), rows, strict=True))
+    shown = priced.machine[ranked].tolist(), priced.split[ranked].tolist()
+    row_of = dict(zip(zip(*shown, strict=True), rows, strict=True))
     keys = {
         position: (int(splits.machine[position]), int(splits.split[position])) for position in roles.positions
     }
     unranked = np.array([position for position, key in keys.items() if key not in row_of], dtype=np.int64)
     if unranked.size:
-        own = comparer.rows_of(usual, splits, unranked)
+        own = comparer.rows(splits, unranked)
         row_of |= {keys[position]: row for position, row in zip(unranked.tolist(), own, strict=True)}
     role_rows = {position: row_of[key] for position, key in keys.items()}
     changed = if_fast = None
@@ -770,7 +726,7 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
     changes = Changes(
         fast=changed,
         if_fast=if_fast,
-        compiled=comparer.compiled(rows[0], usual, int(best)),
+        compiled=comparer.compiled(rows[0], usual, int(priced.machine[best])),
         larger=None if rows[0].holds_limits else comparer.larger(),
     )
     return Comparison(rows, scope, verdict_of(rows, plan, roles, role_rows, changes))
@@ -785,10 +741,10 @@ def _fast_columns(priced: Priced, places: Places, fast: Priced | None) -> Column
     """What the same machines take in their GPUs' fastest mode; None where they have none."""
     if fast is None:
         return {}
-    iterations, hours = fast.taken.iterations, fast.total_h[0].tolist()
+    iterations, hours = fast.rows.iterations, fast.total_h[0].tolist()
     modes = [iterations.devices.pairs[device][1] for device in iterations.device.tolist()]
     names, layouts = [mode.precision for mode in modes], [mode.memory_format for mode in modes]
-    waits = fast.taken.numbers["bottleneck"].tolist()
+    waits = fast.rows.numbers["bottleneck"].tolist()
     answers = zip(names, layouts, hours, hours, plain(fast.total_usd), waits, strict=True)
     of_machine = dict(zip(fast.machine.tolist(), answers, strict=True))
     rows = [of_machine.get(machine, (None,) * len(_FAST)) for machine in priced.machine[places].tolist()]

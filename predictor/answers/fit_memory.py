@@ -476,7 +476,7 @@ class _Variant:
         question = replace(self.question, cnn=cnn, image_size=None, gradient_accumulation=parts)
         resolved = ResolvedQuestion.of(in_mode(question, gpus, precision, memory_format), "compare")
         comparer = Comparer.of(resolved, self.search.plan, may_share=choices.shares)
-        return comparer, comparer.priced(*comparer.answers())
+        return comparer, comparer.trainings().fastest
 
     def unlimited(self, candidate: _Candidate) -> ComparisonRow:
         """The same machine's answer with all the memory that the training as asked needs."""

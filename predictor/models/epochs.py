@@ -64,7 +64,7 @@ class Iteration:
     def forward_ms(self, between: bool) -> Array:
         """The same mini-batch in a validation pass, where an image takes as long to load as in training."""
         loaded = np.where(np.isnan(self.loading_ms), 0.0, self.loading_ms)
-        forward = FORWARD_SHARE * (self.time_ms - between * loaded)
+        forward: Array = FORWARD_SHARE * (self.time_ms - between * loaded)
         return forward + loaded if between else np.maximum(forward, loaded)
 
 
