@@ -15,6 +15,7 @@ import typer
 from epochcast.installation import shadowed
 
 try:
+    from epochcast.short_help import ShortHelp
     from epochcast.usage import UsageError, usage_message
     from predictor.errors import EpochcastError, LeftOutWarning, RetiredOptionWarning
 except ImportError:
@@ -67,7 +68,7 @@ def build_app(called: str | None = None) -> typer.Typer:
             if hasattr(module, "app"):
                 app.add_typer(module.app, name=name)
             else:
-                app.command(name)(getattr(module, f"{word}_command"))
+                app.command(name, cls=ShortHelp)(getattr(module, f"{word}_command"))
         else:
             app.command(name, help=text)(_not_called)
     return app

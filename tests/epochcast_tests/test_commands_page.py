@@ -42,7 +42,11 @@ def test_every_option_says_what_it_does_and_help_shows_the_extras_in_square_brac
         for text in (command.help, *(getattr(param, "help", None) for param in command.params))
         for extra in re.findall(r"epochcast\[[a-z]+\]", (text or "").replace("\\[", "["))
     ]
-    lost = [(words, extra) for words, extra in named if extra not in epochcast(*words.split(), "--help").out]
+    lost = [
+        (words, extra)
+        for words, extra in named
+        if extra not in epochcast(*words.split(), "--help-all" if words == "predict" else "--help").out
+    ]
     assert {words for words, _ in named} >= {"offer update", "profile", "predict"}
     assert lost == []
     assert "](reference/commands.md)" in PAGE

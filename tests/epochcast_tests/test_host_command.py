@@ -31,3 +31,11 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(ep
     monkeypatch.setattr(host, "measure_host", lambda *_: pytest.fail("it was measured"))
     run = epochcast("host", "--out", out)
     assert (run.code, run.err.startswith(f"Error: {out}: ")) == (2, True)
+
+
+def test_a_busy_machine_gives_no_file_an_exit_code_and_what_to_do(epochcast, monkeypatch, tmp_path):
+    monkeypatch.setattr(host, "_spread", lambda _times: 7.0)
+    run = epochcast("host", "--out", tmp_path / "host.json")
+    assert run.code == 1
+    assert "up to 700 % from their mean, and 50 % is the limit. End other programs" in run.err
+    assert not (tmp_path / "host.json").exists()
