@@ -29,9 +29,9 @@ class ShortHelp(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, without the options that people use less."""
         first = f"{_FOR_ALL} {_FIRST.get(self.name or '', '')}".split()
-        options = [param for param in self.params if param.param_type_name == "option" and not param.hidden]
-        shortened = self.name in _FIRST and _ALL not in ctx.meta
-        rest: list[Any] = [option for option in options if shortened and option.name not in first]
+        params: list[Any] = self.params if self.name in _FIRST and _ALL not in ctx.meta else []
+        options = [param for param in params if param.param_type_name == "option" and not param.hidden]
+        rest = [option for option in options if option.name not in first]
         for option in rest:
             option.hidden = True
         try:
