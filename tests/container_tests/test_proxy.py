@@ -137,6 +137,8 @@ def test_a_question_is_answered_over_tls_and_plain_requests_are_sent_there(proxy
         (b"GET /v1/data_sets" + HEAD + b"Host: other\r\n\r\n", 400),
         (b"no HTTP\r\n\r\n", 400),
         (POST + b"Transfer-Encoding: br\r\n\r\n", 501),
+        (POST + b"Content-Length: -1\r\n\r\n", 400),
+        (b"GET /v1/data_sets HTTP/3.0\r\nHost: localhost\r\n\r\n", 505),
         (POST + b"Content-Length: 200000\r\n\r\n" + b" " * 200_000, 413),
         (POST + b"Transfer-Encoding: chunked\r\n\r\n30d40\r\n" + b" " * 200_000 + b"\r\n0\r\n\r\n", 413),
         (POST + b"Content-Length: 2\r\n\r\n{}", 422),  # the service's own
