@@ -79,7 +79,9 @@ def main() -> None:
     """Run the command; exit code 2 for bad input, with one line on stderr instead of a traceback."""
     # Before numpy is loaded: our matrices are small, and threads that wait for each other take what other work needs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.set_threshold(100_000)  # a command makes much that it keeps: looked through each 700 objects, it took a seventh
+    gc.set_threshold(
+        100_000
+    )  # a command makes much that it keeps: looked through each 700 objects, it took a seventh
     warnings.simplefilter("always", LeftOutWarning)
     warnings.simplefilter("default", RetiredOptionWarning)
     warnings.showwarning = _show_warning

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predictor.answers import notes
 from predictor.answers.grid import (
@@ -40,7 +41,6 @@ from predictor.answers.offers import (
 )
 from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion
-from predictor.arrays import Array
 from predictor.catalogue.modes import COMPILED, Mode
 from predictor.models.compiled import compile_seconds, compile_spread
 from predictor.models.epoch_start import has_known_start
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from predictor.models.served import Model
 
 T = TypeVar("T")
+Values = list[Any] | NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,20 +153,25 @@ _OF_A_GPU = (
 """Columns that are the same at all batch sizes of a CNN and GPU."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Answer:
     """Columns over CNN x GPU x batch size: CNNs as asked, then GPUs as asked, then ascending batch sizes.
 
-    `columns` maps each of `COLUMNS` to a list of plain values; `scope` is a paragraph on what it includes and excludes.
+    `values` maps each of `COLUMNS` to an array or a list; `scope` is a paragraph on what it includes and excludes.
     Each `block` rows, one after another, are of one CNN and GPU.
     """
 
-    columns: dict[str, list[Any]]
+    values: dict[str, Values]
     scope: str
     block: int = 1
 
     def __len__(self) -> int:
-        return len(self.columns["gpu"])
+        return len(self.values["gpu"])
+
+    @cached_property
+    def columns(self) -> dict[str, list[Any]]:
+        """Each of `COLUMNS` as a list of plain values."""
+        return {name: plain(values) for name, values in self.values.items()}
 
     def records(self) -> list[dict[str, Any]]:
         """A dict per row, with `COLUMNS` as keys."""
@@ -192,21 +198,27 @@ class Answer:
         """A data frame; ``attrs["covers"]`` is the scope."""
         import pandas as pd
 
-        frame = pd.DataFrame(self.columns)
+        unknown = [None] * len(self)
+        frame = pd.DataFrame(
+            {
+                name: unknown if values[0] != values[0] and np.isnan(values).all() else values
+                for name, values in self.values.items()
+            }
+        )
         frame.attrs["covers"] = self.scope
         return frame
 
 
-_PLAIN = ("batch_size", "local_batch_size", "gpus_used", "fits_in_memory", "bottleneck")
 _NUMBERS = (
+    *("batch_size", "local_batch_size", "gpus_used", "fits_in_memory"),
     *TIMES,
     *("training_time_ms", *LOADING_TIMES, *EPOCH_TIMES, *STARTS, "throughput_samples_per_s", "cost_usd"),
     *("power_w", *ENERGIES, *CO2, "added_ms", "scaling_efficiency", "peak_memory_gib"),
 )
 
 
-def columns_of(rows: OfferRows, best: Sequence[bool]) -> dict[str, list[Any]]:
-    """All of `COLUMNS` as lists of plain values; `best` is `best_batch`."""
+def columns_of(rows: OfferRows, best: Sequence[bool]) -> dict[str, Values]:
+    """All of `COLUMNS`, numbers as arrays; `best` is `best_batch`."""
     iterations, numbers = rows.iterations, rows.numbers
     question, table, n = iterations.resolved.question, iterations.table, len(iterations.device)
     samples, reasons = iterations.resolved.samples, iterations.reasons()
@@ -221,8 +233,8 @@ def columns_of(rows: OfferRows, best: Sequence[bool]) -> dict[str, list[Any]]:
     links = [None if team is None else team.link.name for team in iterations.teams]
     counts = numbers["gpus_used"].tolist()
     return {
-        **{name: plain(numbers[name]) for name in _NUMBERS},
-        **{name: numbers[name].tolist() for name in _PLAIN},
+        **{name: numbers[name] for name in _NUMBERS},
+        "bottleneck": numbers["bottleneck"].tolist(),
         "cnn": [table.cnn] * n,
         "image_size": [table.image_size] * n,
         "gpu": _at([gpu.name for gpu, _ in devices], device),
@@ -252,9 +264,11 @@ def columns_of(rows: OfferRows, best: Sequence[bool]) -> dict[str, list[Any]]:
 _answered = lru_cache(maxsize=4096)(as_answered)  # GPUs and batch sizes share a few reasons
 
 
-def plain(values: Array) -> list[float | None]:
-    """As a list, None for what is unknown."""
-    numbers: list[float | None] = values.tolist()
+def plain(values: Values) -> list[Any]:
+    """As a list of plain values, None for what is unknown."""
+    if isinstance(values, list):
+        return values
+    numbers: list[Any] = values.tolist()
     return [None if value != value else value for value in numbers] if np.isnan(values).any() else numbers
 
 
@@ -276,13 +290,13 @@ def answer(question: Question) -> Answer:
     UnknownCnnError or UnknownGpuError if the question makes no sense; nothing is answered then.
     """
     resolved = ResolvedQuestion.of(question, "predict")
-    model, columns = resolved.known.model, {name: list[Any]() for name in COLUMNS}
-    feeds = []
-    for rows, best in _searched(resolved) if question.batch_sizes is None else _at_sizes(resolved):
-        feeds.append(rows.offers.feed)
-        for name, values in columns_of(rows, best).items():
-            columns[name] += values
-    scope = scope_of(resolved, model, columns, feeds[0], starts=True)
+    answered = list(_searched(resolved) if question.batch_sizes is None else _at_sizes(resolved))
+    cnns, feed = [columns_of(*rows_and_best) for rows_and_best in answered], answered[0][0].offers.feed
+    columns = {name: cnns[0][name] for name in COLUMNS}
+    if len(cnns) > 1:
+        columns = {name: [value for cnn in cnns for value in plain(cnn[name])] for name in COLUMNS}
+    words = {name: plain(columns[name]) for name in SCOPE_COLUMNS}
+    scope = scope_of(resolved, resolved.known.model, words, feed, starts=True)
     return Answer(columns, scope, len(question.batch_sizes or [0]))
 
 

@@ -64,10 +64,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from predictor.answers.answer import Values
     from predictor.answers.grid import Places
     from predictor.arrays import Array
 
-    Columns = dict[str, list[Any]]
+    Columns = dict[str, Values]
     from predictor.cnns.layer_table import LayerTable
 
 
@@ -605,21 +606,21 @@ class Comparer:
         return columns_of(rows, is_best.tolist()) | {
             "gpus_used": (used * np.minimum(plan.trials, at_once)).tolist(),
             "region": [None if offer is None else offer.region for offer in offers],
-            "usd_per_hour": plain(per_hour),
+            "usd_per_hour": per_hour,
             "vcpus": [None if offer is None else offer.vcpus for offer in offers],
             "data_exceeds": data_exceeded(self.resolved.data_set, offers),
-            "one_gpu_time_h": plain(one_h),
-            "one_gpu_cost_usd": plain(one_h * per_hour),
-            "cost_low_usd": plain(numbers[EPOCH_TIMES[1]] * per_hour / 3600.0),
-            "cost_high_usd": plain(numbers[EPOCH_TIMES[2]] * per_hour / 3600.0),
+            "one_gpu_time_h": one_h,
+            "one_gpu_cost_usd": one_h * per_hour,
+            "cost_low_usd": numbers[EPOCH_TIMES[1]] * per_hour / 3600.0,
+            "cost_high_usd": numbers[EPOCH_TIMES[2]] * per_hour / 3600.0,
             "epochs": [plan.epochs] * n,
             "trials": [plan.trials] * n,
             "total_time_h": hours,
             "total_low_h": low_h.tolist(),
             "total_high_h": high_h.tolist(),
             "total_cost_usd": usd,
-            "total_low_usd": plain(low_h * per_hour),
-            "total_high_usd": plain(high_h * per_hour),
+            "total_low_usd": low_h * per_hour,
+            "total_high_usd": high_h * per_hour,
             "within_budget": within(usd, plan.budget_usd),
             "within_deadline": within(hours, plan.deadline_h),
             "chance": chances(plan, plain(per_hour), hours, low_h.tolist(), high_h.tolist()),
@@ -627,7 +628,7 @@ class Comparer:
             "common_batch_size": [self.common] * n,
             "fastest_batch_size": fastest["batch_size"][n:].tolist(),
             "fastest_epoch_time_s": fastest[EPOCH_TIMES[0]][n:].tolist(),
-            **{f"total_{name}": plain(trained * numbers[name]) for name in (*ENERGIES, *CO2)},
+            **{f"total_{name}": trained * numbers[name] for name in (*ENERGIES, *CO2)},
             "interruption_h": nothing if interrupted is None else (time_h - plan.setup_h - work_h).tolist(),
             "checkpoint_minutes": nothing if interrupted is None else [60.0 * interrupted.interval_h] * n,
             **dict.fromkeys(("rank", "speedup", "cost_ratio", *_FAST), nothing),
@@ -777,4 +778,4 @@ def _work_h(plan: Plan, at_once: Places, numbers: Mapping[str, Array]) -> list[A
 
 
 def _rows(columns: Columns) -> list[ComparisonRow]:
-    return [ComparisonRow(*row) for row in zip(*(columns[name] for name in _NAMES), strict=True)]
+    return [ComparisonRow(*row) for row in zip(*(plain(columns[name]) for name in _NAMES), strict=True)]
