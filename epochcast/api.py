@@ -271,7 +271,7 @@ def check(
     images_per_s, iteration_time_ms, epoch_time_s : float, optional
         The speed, one of the three; an epoch needs its samples.
     log : path, optional
-        Or what the training printed (`predictor.measurements.training_log`).
+        Or what the training printed (`predictor.measurements.training_log`), with switches that PyTorch warned of.
     waiting_share : float, optional
         Share of the time that the loop waits for its loader; a log may tell it.
     epochs : int
@@ -301,6 +301,7 @@ def check(
 
     names = ("images_per_s", "iteration_time_ms", "epoch_time_s")
     speeds: dict[str, Any] = dict(zip(names, (images_per_s, iteration_time_ms, epoch_time_s), strict=True))
+    shown: dict[str, Any] = {}
     if log is not None:
         from pathlib import Path
 
@@ -311,9 +312,11 @@ def check(
         path = of_kind("log", log, (str, PathLike), "the path of what a training printed")
         logged = read_training_log(Path(path))
         speeds[logged.name] = logged.value
+        shown = dict.fromkeys(logged.switches, True)
         waiting_share = logged.waiting_share if waiting_share is None else waiting_share
     speed = Speed(**speeds, waiting_share=waiting_share)
-    return check_speed(Question.of(cnn, gpu, batch_size, options), speed, whole_number("epochs", epochs))
+    question = Question.of(cnn, gpu, batch_size, shown | options)
+    return check_speed(question, speed, whole_number("epochs", epochs))
 
 
 @takes_options(Plan, Question, answer="compare")

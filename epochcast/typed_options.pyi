@@ -106,6 +106,13 @@ class _OfPredictCompareWatch(TypedDict, total=False):
     """Where images are read from: folder, nfs, lmdb, hdf5, memory. By default reading is taken as faster than decoding."""
 
 
+class _OfPredictCompareExplainWatch(TypedDict, total=False):
+    deterministic: bool
+    """torch.use_deterministic_algorithms(True), which fills each new tensor with NaN."""
+    detect_anomaly: bool
+    """torch.autograd.set_detect_anomaly(True), which looks for NaN in gradients."""
+
+
 class _OfPredictCompareExplainParallel(TypedDict, total=False):
     model: Model | str | PathLike[str] | None
     """A model that `epochcast fit` wrote. By default the shipped one."""
@@ -165,15 +172,15 @@ class _OfProfile(TypedDict, total=False):
     """Measure on a busy GPU, and note it in the rows, as is always done on a CPU."""
 
 
-class PredictOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompareExplain, _OfPredictCompare, _OfPredictCompareExplainParallelWatch, _OfPredictCompareExplainMemoryWatch, _OfPredictCompareExplainMemory, _OfPredictCompareParallelWatch, _OfPredictCompareWatch, _OfPredictCompareExplainParallel, total=False):
+class PredictOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompareExplain, _OfPredictCompare, _OfPredictCompareExplainParallelWatch, _OfPredictCompareExplainMemoryWatch, _OfPredictCompareExplainMemory, _OfPredictCompareParallelWatch, _OfPredictCompareWatch, _OfPredictCompareExplainWatch, _OfPredictCompareExplainParallel, total=False):
     """Options of `predict`."""
 
 
-class CompareOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompareExplain, _OfPredictCompare, _OfPredictCompareExplainParallelWatch, _OfPredictCompareExplainMemoryWatch, _OfPredictCompareExplainMemory, _OfPredictCompareParallelWatch, _OfPredictCompareWatch, _OfPredictCompareExplainParallel, _OfCompare, total=False):
+class CompareOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompareExplain, _OfPredictCompare, _OfPredictCompareExplainParallelWatch, _OfPredictCompareExplainMemoryWatch, _OfPredictCompareExplainMemory, _OfPredictCompareParallelWatch, _OfPredictCompareWatch, _OfPredictCompareExplainWatch, _OfPredictCompareExplainParallel, _OfCompare, total=False):
     """Options of `compare`."""
 
 
-class ExplainOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompareExplain, _OfPredictCompareExplainParallelWatch, _OfPredictCompareExplainMemoryWatch, _OfPredictCompareExplainMemory, _OfPredictCompareExplainParallel, total=False):
+class ExplainOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompareExplain, _OfPredictCompareExplainParallelWatch, _OfPredictCompareExplainMemoryWatch, _OfPredictCompareExplainMemory, _OfPredictCompareExplainWatch, _OfPredictCompareExplainParallel, total=False):
     """Options of `explain`."""
 
 
@@ -185,7 +192,7 @@ class MemoryOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompa
     """Options of `memory`."""
 
 
-class WatchOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompareExplainParallelWatch, _OfPredictCompareExplainMemoryWatch, _OfPredictCompareParallelWatch, _OfPredictCompareWatch, total=False):
+class WatchOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompareExplainParallelWatch, _OfPredictCompareExplainMemoryWatch, _OfPredictCompareParallelWatch, _OfPredictCompareWatch, _OfPredictCompareExplainWatch, total=False):
     """Options of `watch`."""
 
 

@@ -23,6 +23,8 @@ EXAMPLES: dict[str, Any] = {
     "link": "pcie5",
     "sync_batch_norm": True,
     "parallel": "dp",
+    "deterministic": True,
+    "detect_anomaly": True,
     "host": "p3.2xlarge",
     "workers": 1,
     "loader": "pillow_simd",

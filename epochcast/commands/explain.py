@@ -169,7 +169,7 @@ def _show(explanation: "Explanation", cnns: Sequence[object], verbose: bool | No
     kernels = _kernel_changes(explanation.switches)
     notes = [
         *beware(chain.from_iterable(explanation.extrapolates)),
-        *notes_of(Priority.LIMIT, *filter(None, [explanation.resizing]), _law(explanation)),
+        *notes_of(Priority.LIMIT, *_advice(explanation), _law(explanation)),
         *notes_of(Priority.DETAIL, *jumps[:1], *kernels[:1]),
         *notes_of(Priority.VERBOSE, *jumps[1:], *kernels[1:]),
         *meanings,
@@ -246,6 +246,17 @@ def _ratios(*values: float) -> str:
 
 
 _WITHOUT = {"frozen": "with all parameters trained", "recomputed": "without gradient checkpointing"}
+
+
+def _advice(explanation: "Explanation") -> list[str]:
+    """What the step pays for at the largest batch size, and layers with a better form."""
+    return [
+        *(
+            f"Pays {number(paid.saves_ms[-1])} ms: {paid.what}. {paid.remedy}."
+            for paid in explanation.pays_for
+        ),
+        *(f"Form: {form}" for form in explanation.forms),
+    ]
 
 
 def _law(explanation: "Explanation") -> str:

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion, Training
 from predictor.catalogue.devices import Gpu, default_precision, fast_mode_of, is_cpu, precisions_of
 from predictor.catalogue.links import all_links, find_link
-from predictor.catalogue.modes import FLOAT32_MATMUL_PRECISIONS, MEMORY_FORMATS, Mode, chainer_lacks
+from predictor.catalogue.modes import FLOAT32_MATMUL_PRECISIONS, MEMORY_FORMATS, Habits, Mode, chainer_lacks
 from predictor.checks import as_list
 from predictor.cnns.layer_table import LayerTable
+from predictor.operators.operators import parameter_tensors
+from predictor.operators.optimizers import ONE_BY_ONE, UPDATES
 
 _WORKERS = (0, 1, 2, 4, 8)
 _SLOWER_LINK = 0.7  # of the bandwidth, at most
@@ -38,14 +41,19 @@ class Change:
         return row
 
 
-def in_mode(question: Question, gpus: Sequence[Gpu], precision: str, memory_format: str) -> Question:
-    """The question in another mode, as if its step had been recorded in it."""
-    cnns = [
-        replace(cnn, step=replace(cnn.step, precision=precision, memory_format=memory_format))
+def _with_step(question: Question, **changes: Any) -> list[object]:
+    """The question's CNNs with columns of their recorded steps changed."""
+    return [
+        replace(cnn, step=replace(cnn.step, **changes))
         if isinstance(cnn, LayerTable) and cnn.step is not None
         else cnn
         for cnn in as_list(question.cnn)
     ]
+
+
+def in_mode(question: Question, gpus: Sequence[Gpu], precision: str, memory_format: str) -> Question:
+    """The question in another mode, as if its step had been recorded in it."""
+    cnns = _with_step(question, precision=precision, memory_format=memory_format)
     products = question.float32_matmul_precision if precision == "tf32" else None
     return replace(
         question,
@@ -137,15 +145,56 @@ def parallel_changes(question: Question) -> Iterator[Change]:
         changed = replace(question, parallel="dp")
         yield Change("parallel", "nn.DataParallel, not DistributedDataParallel", remedy, changed)
         return
-    cnns = [
-        replace(cnn, step=replace(cnn.step, parallel=None))
-        if isinstance(cnn, LayerTable) and cnn.step is not None
-        else cnn
-        for cnn in as_list(question.cnn)
-    ]
-    yield Change(
-        "parallel", "DistributedDataParallel, not asked", "", replace(question, cnn=cnns, parallel="ddp")
-    )
+    changed = replace(question, cnn=_with_step(question, parallel=None), parallel="ddp")
+    yield Change("parallel", "DistributedDataParallel, not asked", "", changed)
+
+
+_HABITS = {
+    "deterministic": (
+        "deterministic algorithms fill each new tensor, and resize bilinearly by indices",
+        "Set torch.utils.deterministic.fill_uninitialized_memory = False, which keeps them deterministic, and resize "
+        "by mode='nearest'",
+    ),
+    "detect_anomaly": (
+        "anomaly detection looks for NaN in each gradient",
+        "Leave torch.autograd.set_detect_anomaly off but to find a NaN",
+    ),
+}
+"""What PyTorch's switches do, and what to do instead."""
+
+
+def habits_of(question: Question) -> Iterator[Change]:
+    """What the training pays for, each left out: switches, and of a recorded step waits and loops over tensors."""
+    step = question.step
+    for name in Habits._fields:
+        if getattr(question, name):
+            off: dict[str, Any] = {name: False}
+            changed = replace(question, cnn=_with_step(question, **{name: None}), **off)
+            yield Change(name, *_HABITS[name], changed)
+    waits = (
+        0 if step is None else (step.update_waits or 0) - (question.precision == "amp_fp16")
+    )  # a GradScaler's
+    if waits > 0:
+        what = f"the host waits {waits} times for the GPU after the forward pass (.item(), printing the loss)"
+        cnns = _with_step(question, update_waits=None)
+        yield Change("waits", what, "Read losses every hundred iterations", replace(question, cnn=cnns))
+    if step is not None and step.optimizer_form == "loop" and UPDATES[question.optimizer].form != "loop":
+        tensors = sum(
+            parameter_tensors(layer) for table in ResolvedQuestion.of(question).tables for layer in table
+        )
+        beside = max(0, round((step.beside or 0) - ONE_BY_ONE * tensors)) or None
+        cnns = _with_step(question, optimizer_form="foreach", beside=beside)
+        what, remedy = "the optimizer updates tensor by tensor", "Leave out foreach=False, or pass fused=True"
+        yield Change("loop", what, remedy, replace(question, cnn=cnns))
+
+
+def habit_changes(question: Question) -> Iterator[Change]:
+    """PyTorch's switches that are off, each on."""
+    if question.framework == "pytorch" and question.capture == "eager":
+        for name, (what, remedy) in _HABITS.items():
+            on: dict[str, Any] = {name: True}
+            if not getattr(question, name):
+                yield Change(name, what, f"{remedy}.", replace(question, **on))
 
 
 def link_changes(question: Question, name: str | None) -> Iterator[Change]:

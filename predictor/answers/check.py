@@ -15,11 +15,14 @@ from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.changes import (
     Change,
     batch_changes,
+    habit_changes,
+    habits_of,
     link_changes,
     mode_changes,
     parallel_changes,
     worker_changes,
 )
+from predictor.answers.forms import resizing_ms
 from predictor.answers.grid import usual_batch_size
 from predictor.answers.notes import (
     REMEDIES,
@@ -34,8 +37,8 @@ from predictor.answers.notes import (
 )
 from predictor.answers.options import check_options, option
 from predictor.answers.question import Question, named
-from predictor.answers.resizing import resizing_ms
 from predictor.answers.resolved import ResolvedQuestion
+from predictor.catalogue.modes import Habits
 from predictor.catalogue.offers import hourly_usd
 from predictor.errors import SchemaError
 
@@ -48,6 +51,7 @@ _NOTHING = "none"
 _PRIOR = {
     "loading": 3.0,  # the commonest on forums
     **dict.fromkeys(("memory_format", "precision", "batch", "waits", "link", "parallel", "resizing"), 1.0),
+    **dict.fromkeys(Habits._fields, 0.2),  # few leave them on
     **dict.fromkeys(("host", "gpu", "process", "validation", _NOTHING), 0.7),
 }
 """Odds before anything is measured. They are stated, not fitted."""
@@ -100,7 +104,8 @@ class Cause:
     """What may explain a speed.
 
     `name` is one of ``loading``, ``memory_format``, ``precision``, ``batch``, ``waits``, ``link``, ``parallel``,
-    ``host``, ``gpu``, ``process``, ``validation``, or ``none``: no setting explains it. With it an iteration takes
+    ``host``, ``gpu``, ``process``, ``validation``, ``deterministic``, ``detect_anomaly``, ``loop``, or ``none``: no
+    setting explains it. With it an iteration takes
     `expected_ms` (90 % interval `low_ms` to `high_ms`). `probability` is among all causes. Mended, the training of the
     question is `saved_h` hours and `saved_usd` shorter, None where samples or price are unknown.
     """
@@ -122,7 +127,8 @@ class Checkup(Spoken):
 
     `verdict` is ``normal``, ``slow`` or ``fast``: inside, above or below the 90 % interval `low_ms` to `high_ms` of an
     iteration as asked; ``unsure`` inside an interval that spans more than three times, and `why` says what makes it
-    wide. `causes` are ranked by probability; inside the interval there are none, but for DataParallel if it was asked.
+    wide. `causes` are ranked by probability; inside the interval there are only DataParallel, switches and loops that
+    were asked.
     `usual_batch_size`: no batch size was given, and the CNN's usual one was taken.
     """
 
@@ -164,7 +170,10 @@ class Checkup(Spoken):
             if cause.saved_h and cause.saved_h > 0:
                 money = "" if cause.saved_usd is None else f" and {usd(cause.saved_usd)}"
                 words += f"; mended saves {rounded_duration(3600 * cause.saved_h)}{money}"
-            lines.append(f"{percent(cause.probability)}: {cause.what}, {words}. {cause.remedy}")
+            odds = (
+                f"{percent(cause.probability)}: " if self.verdict in ("slow", "fast") else ""
+            )  # else it is asked
+            lines.append(f"{odds}{cause.what}, {words}. {cause.remedy}")
         return lines
 
 
@@ -226,10 +235,10 @@ def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
     times = measured_ms, row.iteration_time_ms, row.low_ms, row.high_ms
     if verdict != "normal":
         return Checkup(verdict, *times, gpu, row.batch_size, _ranked(checked, epochs))
-    of_replicas = tuple(_of_replicas(checked))
+    paid = tuple(_paid_for(checked))
     if row.high_ms <= _TELLING * row.low_ms:
-        return Checkup(verdict, *times, gpu, row.batch_size, of_replicas)
-    return Checkup("unsure", *times, gpu, row.batch_size, of_replicas, _why_wide(row))
+        return Checkup(verdict, *times, gpu, row.batch_size, paid)
+    return Checkup("unsure", *times, gpu, row.batch_size, paid, _why_wide(row))
 
 
 def _why_wide(row: PredictionRow) -> str:
@@ -240,15 +249,18 @@ def _why_wide(row: PredictionRow) -> str:
     return f"{widest}." if widest.remedy is None else f"{widest}. To narrow it, {widest.remedy}."
 
 
-def _of_replicas(checked: _Checked) -> Iterator[Cause]:
-    """How much faster DistributedDataParallel is than the DataParallel that was asked about."""
-    if checked.question.parallel != "dp":
-        return
-    for change in parallel_changes(checked.question):
+def _paid_for(checked: _Checked) -> Iterator[Cause]:
+    """How much faster the training is without the DataParallel, switches and loops that were asked about."""
+    question = checked.question
+    replicas = parallel_changes(question) if question.parallel == "dp" else ()
+    what = "nn.DataParallel waits for one interpreter"
+    for change in (*(replace(change, what=what, remedy="DDP") for change in replicas), *habits_of(question)):
         row = change.row()
         times = row.iteration_time_ms, row.low_ms, row.high_ms
-        remedy = f"DDP: {rounded(checked.row.iteration_time_ms / row.iteration_time_ms)} x faster."
-        yield Cause(change.name, "nn.DataParallel waits for one interpreter", remedy, *times, 1.0, None, None)
+        faster = checked.row.iteration_time_ms / row.iteration_time_ms
+        if change.name == "parallel" or faster > _SLOWER:
+            remedy = f"{change.remedy}: {rounded(faster)} x faster."
+            yield Cause(change.name, change.what, remedy, *times, 1.0, None, None)
 
 
 def _only_one(n_trainings: int) -> None:
@@ -292,6 +304,8 @@ def _suspects(checked: _Checked) -> Iterator[_Suspect]:
         yield _Suspect.of(change, factor=row.batch_size / size if counted else 1.0)
     yield from _loaders(checked)
     yield from _resizing(checked)
+    switches = map(_Suspect.of, habit_changes(question))
+    yield from (switch for switch in switches if switch.time_ms > _SLOWER * row.iteration_time_ms)
     links = (_Suspect.of(change, 0.3) for change in link_changes(question, row.link))
     yield from (link for link in links if link.time_ms > _SLOWER * row.iteration_time_ms)
     for change in parallel_changes(question):

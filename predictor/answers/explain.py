@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -27,11 +27,11 @@ from predictor.answers.bounds import (
     switches_of_library,
     switches_of_times,
 )
-from predictor.answers.changes import other_modes
+from predictor.answers.changes import habits_of, other_modes
+from predictor.answers.forms import FormCost, dear_forms
 from predictor.answers.grid import TIMES, WORDS, forecasts_of, split_traffic, with_shares
 from predictor.answers.notes import Reason, Spoken, as_answered, number, reason_of
 from predictor.answers.question import Question
-from predictor.answers.resizing import advice_on_resizing
 from predictor.answers.resolved import Device, ResolvedQuestion
 from predictor.arrays import Array
 from predictor.catalogue.devices import device_of, is_cpu, rates_of, short_name
@@ -119,6 +119,19 @@ class ExplainedTerm:
     ms: Numbers
 
 
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """What a habit costs an iteration: without it, it takes `saves_ms` less at each batch size.
+
+    `name` is ``deterministic``, ``detect_anomaly``, ``waits`` or ``loop``; `remedy` says what to write instead.
+    """
+
+    name: str
+    what: str
+    remedy: str
+    saves_ms: Numbers
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Explanation(Spoken):
     """Split of one CNN's iteration time on one GPU in one mode; numbers over `batch_sizes`, in ms.
@@ -130,8 +143,8 @@ class Explanation(Spoken):
     interpolated, extrapolated, specifications. It is empty where whole iterations were measured, or predicted whole.
     `pass_ms` splits them by pass of the training step (`predictor.answers.bounds.PASSES_OF_STEP`); it is empty where
     `rung_ms` is. `parts` holds what frozen and recomputed parts save, if there are any.
-    `terms` has the coefficients and features of a method that is a regression. `resizing` says what resizing maps in
-    another way saves, where that is much of the GPU's time at the largest batch size; else it is empty.
+    `terms` has the coefficients and features of a method that is a regression. `pays_for` has habits of the step and
+    what each costs; `forms` the layers whose form costs most beside their best one at the largest batch size.
     `host_time_ms` and `gpu_time_ms` overlap; `bound` names what an iteration waits for. NaN: not measured. `method` is
     ``measured`` where a measurement table is explained.
     """
@@ -168,7 +181,8 @@ class Explanation(Spoken):
     trained_on: str
     extrapolates: tuple[tuple[Reason, ...], ...]
     terms: tuple[ExplainedTerm, ...] = ()
-    resizing: str = ""
+    pays_for: tuple[Payment, ...] = ()
+    forms: tuple[FormCost, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -320,7 +334,14 @@ def _explained(subject: _Subject) -> Explanation:
         pass_ms=_passes(subject, class_ms),
         parts=_parts(subject, forecast),
         small_batch_law=_law(subject),
-        resizing=advice_on_resizing(table, subject.device, sizes[-1], float(forecast.gpu_time_ms[-1])),
+        pays_for=tuple(_payments(subject, forecast)),
+        forms=dear_forms(
+            subject.resolved.known.model.layers,
+            table,
+            subject.device,
+            sizes[-1],
+            float(forecast.gpu_time_ms[-1]),
+        ),
         switches=_switches(subject),
         other_modes=tuple(_other_mode(subject, changed) for changed in other_modes(gpu, mode)),
     )
@@ -368,6 +389,20 @@ def _parts(subject: _Subject, forecast: IterationForecast) -> tuple[PartEffect, 
         saves_ms = forecast.iteration_time_ms * (plain_ms / own_ms - 1.0)
         effects.append(PartEffect(name, _plain(saves_ms), _plain(plain_gib - own_gib)))
     return tuple(effects)
+
+
+def _payments(subject: _Subject, forecast: IterationForecast) -> Iterator[Payment]:
+    """What the training's habits cost, each against the same question without it; by one method and without anchors."""
+    question, method = subject.resolved.question, "auto" if subject.method == "anchored" else subject.method
+    subject = replace(subject, anchors=(), method=method)
+    own_ms, position = None, subject.resolved.tables.index(subject.table)
+    for change in habits_of(question):
+        resolved = ResolvedQuestion.of(change.question)
+        own_ms = subject.forecast().iteration_time_ms if own_ms is None else own_ms
+        without = replace(subject, resolved=resolved, table=resolved.tables[position]).forecast()
+        saves_ms = forecast.iteration_time_ms * (1.0 - without.iteration_time_ms / own_ms)
+        if saves_ms.max() > 0:
+            yield Payment(change.name, change.what, change.remedy, _plain(saves_ms))
 
 
 def _law(subject: _Subject) -> SmallBatchLaw | None:

@@ -30,6 +30,7 @@ from predictor.models.epoch_start import first_calls_of_each_s
 from predictor.models.epochs import last_mini_batch
 from predictor.models.extrapolation import of_warning
 from predictor.models.forecast import Anchor, IterationForecast, Reason
+from predictor.models.habits import with_habits
 from predictor.models.layer_times.law import counted_operators
 from predictor.models.power import PowerOfGpus
 from predictor.operator_types import OPERATOR_TYPES
@@ -195,6 +196,14 @@ def forecasts_of(
         sizes = tuple(np.asarray(local_batch_sizes).tolist())
         key = model, table, tuple(devices), sizes, tuple(anchors), method, resolved.host, from_host
         forecasts = list(_kept_forecasts(*key))
+    if any(resolved.habits):
+        batches = np.asarray(local_batch_sizes, dtype=float)
+        return [
+            forecast
+            if "anchored" in forecast.method or mode.is_compiled
+            else with_habits(forecast, table, gpu, mode, batches, resolved.habits)
+            for forecast, (gpu, mode) in zip(forecasts, devices, strict=True)
+        ]
     if resolved.question.framework != "chainer":
         return forecasts
     no_cudnn, workspace_mib = resolved.question.no_cudnn, resolved.question.workspace_mib

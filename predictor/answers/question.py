@@ -26,6 +26,7 @@ from predictor.catalogue.modes import (
     PARALLELS,
     PRECISIONS,
     USUAL_WORKSPACE_MIB,
+    Habits,
 )
 from predictor.catalogue.offers import Offer
 from predictor.checks import LONGEST_MS, MAX_BATCH_SIZE, MAX_IMAGE_SIZE, MAX_SAMPLES, as_list, batch_sizes_of
@@ -71,6 +72,12 @@ _timed = partial(option, panel=_TRAINING, answers=_TIMES)
 _shared = partial(option, panel=_TRAINING, answers=_TEAMS)
 _loaded = partial(option, panel=_LOADING, answers=_LOADED)
 _of_model = partial(option, panel=_MODEL, answers=_KNOWN)
+_FOLLOWED = (
+    *("framework", "precision", "memory_format", "optimizer", "capture", "parallel"),
+    *Habits._fields,
+)
+"""Options that follow from a recorded step."""
+
 _planned = partial(option, panel=_PLAN, answers=("compare",))
 
 # fmt: off
@@ -162,6 +169,11 @@ class Question:
     parallel: str = option("ddp",
         "What spreads the mini-batch over GPUs: ddp, PyTorch's DistributedDataParallel with a process per GPU, or dp, "
         "nn.DataParallel with one process.", "choice", _TRAINING, choices=PARALLELS, answers=_LOADED)
+    deterministic: bool = option(False,
+        "torch.use_deterministic_algorithms(True), which fills each new tensor with NaN.", "flag", _TRAINING,
+        answers=(*_LOADED, "explain"))
+    detect_anomaly: bool = option(False, "torch.autograd.set_detect_anomaly(True), which looks for NaN in gradients.",
+        "flag", _TRAINING, answers=(*_LOADED, "explain"))
     host: str | None = _timed(None,
         "The machine around the GPU, which enqueues its kernels: a name, or a file of `epochcast host` or `profile`.",
         usual="a usual machine")
@@ -261,7 +273,7 @@ class Question:
 
     def _follow(self, step: Step) -> None:
         """Take the recorded step's options where none are given; SchemaError where others are."""
-        for name in ("framework", "precision", "memory_format", "optimizer", "capture", "parallel"):
+        for name in _FOLLOWED:
             value, usual = getattr(self, name), options_of(type(self))[name].default
             does = "pytorch" if name == "framework" else getattr(step, name)
             if does is None and (name != "precision" or value in (None, "fp32", "tf32")):

@@ -39,6 +39,7 @@ from predictor.catalogue.modes import (
     FLOAT32_MATMUL_PRECISIONS,
     PARALLELS,
     USUAL_WORKSPACE_MIB,
+    Habits,
     Mode,
     products_in_fp32,
 )
@@ -190,6 +191,19 @@ class ResolvedQuestion:
     def _options_of(self, kind: type[Options]) -> Options:
         """The question's options of this kind."""
         return kind(**{column.name: getattr(self.question, column.name) for column in fields(kind)})
+
+    @cached_property
+    def habits(self) -> Habits:
+        """Switches of PyTorch that are on; SchemaError where it has none, or they do something else."""
+        question = self.question
+        habits = Habits(question.deterministic, question.detect_anomaly)
+        if any(habits) and (question.framework != "pytorch" or question.capture in COMPILED):
+            name = next(name for name, is_on in habits._asdict().items() if is_on)
+            raise SchemaError(
+                f"{named(name)} is a switch of PyTorch's eager mode, and the training is in {question.framework}, "
+                f"{question.capture}. Leave it out."
+            ).about(name)
+        return habits
 
     @cached_property
     def devices(self) -> list[Device]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from predictor.errors import SchemaError, nearest
 
@@ -20,6 +20,14 @@ COMPILED = ("compile", "compile_graph")
 
 PARALLELS = ("ddp", "dp")
 """How PyTorch spreads a mini-batch: DistributedDataParallel by a process per GPU, DataParallel by one process."""
+
+
+class Habits(NamedTuple):
+    """PyTorch's switches that are on: `deterministic` algorithms, which fill new tensors, and anomaly detection."""
+
+    deterministic: bool = False
+    detect_anomaly: bool = False
+
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "nadam", "rmsprop", "adadelta", "adagrad", "lamb")
 FLOAT32_MATMUL_PRECISIONS = ("highest", "high")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from zipfile import ZipFile
 
 from predictor.catalogue.modes import CAPTURES, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
@@ -32,6 +32,7 @@ from predictor.cnns.layer_table import (
 from predictor.errors import DataError, SchemaError, nearest
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
 
+_STEP_SWITCHES = ("deterministic", "detect_anomaly")
 _STEP_WORDS = {
     "precision": PRECISIONS,
     "memory_format": MEMORY_FORMATS,
@@ -39,6 +40,7 @@ _STEP_WORDS = {
     "capture": CAPTURES,
     "optimizer_form": ("foreach", "fused", "loop"),
     "parallel": ("dp",),
+    **dict.fromkeys(_STEP_SWITCHES, ("True",)),
 }
 _STEP_COUNTS = ("waits", "first_wait", "last_wait", "beside", "update_waits")
 _STEP_NUMBERS = ("optimizer_states", "optimizer_passes", "optimizer_copies")
@@ -127,10 +129,11 @@ def _step(about: Mapping[str, str], path: Path) -> Step | None:
         if word not in _STEP_WORDS[name]:
             close = nearest(word, _STEP_WORDS[name])
             raise SchemaError(f"{path}: unknown {name} {word!r}. Nearest: {close}.")
-    counts = {name: _counted(about, name, path) for name in _STEP_COUNTS}
+    counts: dict[str, Any] = {name: _counted(about, name, path) for name in _STEP_COUNTS}
     parts = _counted(about, "parts", path) or 1
     numbers = {name: _decimal(about[name], name, path) for name in _STEP_NUMBERS if about[name]}
-    return replace(Step(batch_size, parts, **counts), **words, **numbers)  # type: ignore[arg-type]
+    switches = dict.fromkeys(words.keys() & set(_STEP_SWITCHES), True)
+    return Step(batch_size, parts, **(counts | words | numbers | switches))
 
 
 def _warnings(about: Mapping[str, str], path: Path) -> tuple[TableWarning, ...]:

@@ -140,8 +140,9 @@ class Step:
     gradients. Unknown are a `precision` that is the framework's default, and an `optimizer` that the step lacks;
     `capture` is "compile" where most of it is compiled. `waits` is how often the forward pass waits for numbers of the
     GPU: from the layer of index `first_wait` to that before `last_wait`, the GPU has nothing to do until the host
-    enqueues the next one. `update_waits` is how often it waits between the first backward pass and the last update,
-    which the GPU then waits for. `beside` is what the host does beside the passes of layers, in those of a mean layer.
+    enqueues the next one. `update_waits` is how often it waits after the first backward pass has begun, so
+    that the GPU waits for the update, or for the next iteration. `beside` is what the host does beside the passes of
+    layers, in those of a mean layer.
 
     `optimizer` is the word of answers for the class of the optimizer that updates most numbers, unknown where it has
     none. What the optimizers do by what they run, whatever their class, is unknown where none of PyTorch's updates:
@@ -150,7 +151,8 @@ class Step:
     step read and write for it, once the states exist (3 by SGD, 8 with momentum, 18 by Adam, 7 by a fused Adam);
     `optimizer_copies` are those held beside for a moment, at most (1 by Adam in lists, 0 fused, 2 by Adadelta);
     `optimizer_form` is "foreach", "fused", or "loop" over tensors, of the most numbers. `parallel` is "dp" where
-    `torch.nn.DataParallel` spreads the mini-batch over GPUs.
+    `torch.nn.DataParallel` spreads the mini-batch over GPUs. `deterministic` and `detect_anomaly` are True where it
+    ran with these switches of PyTorch on.
     """
 
     batch_size: int
@@ -169,6 +171,8 @@ class Step:
     optimizer_copies: float | None = None
     optimizer_form: Literal["foreach", "fused", "loop"] | None = None
     parallel: Literal["dp"] | None = None
+    deterministic: bool | None = None
+    detect_anomaly: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

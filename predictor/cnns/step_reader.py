@@ -31,6 +31,7 @@ from predictor.cnns.torch_trace import CONVOLUTIONS, Event, Trace, import_torch,
 from predictor.cnns.torch_updates import Update
 from predictor.errors import EpochcastError, SchemaError
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
+from predictor.operators.optimizers import ONE_BY_ONE
 
 _ATTENTIONS = (
     "_scaled_dot_product_flash_attention_for_cpu",
@@ -44,10 +45,10 @@ _MASKED |= {"native_layer_norm_backward", "native_group_norm_backward"}
 _ALIASES = ("t", "view", "_unsafe_view", "transpose", "permute", "expand", "detach", "alias", "squeeze")
 _LOSSES = ("nll_loss_forward", "nll_loss2d_forward")
 _OPTIMIZERS = {name: name for name in OPTIMIZERS} | {"radam": "adam"}
-_UPDATE, _GROUP, _ONE_BY_ONE, _CLIPPED, _OTHER = 13.7, 0.54, 0.29, 0.09, 0.12
+_UPDATE, _GROUP, _CLIPPED, _OTHER = 13.7, 0.54, 0.09, 0.12
 """Host time over that of a mean layer's passes (measured at the tag `campaigns`): of a further update, a further group
-of parameters, a tensor that an optimizer updates without foreach calls, one whose gradient is clipped, and one that is
-copied or averaged beside the layers. A further group is 1.86 tensors, as of 160 groups of SGD on a processor."""
+of parameters, a tensor whose gradient is clipped, and one that is copied or averaged beside the layers. A further group
+is 1.86 tensors that are updated one by one, as of 160 groups of SGD on a processor."""
 
 PER_TENSOR = {"adam": 0.094, "adamw": 0.094, "nadam": 0.185, "rmsprop": 0.061}
 """Host time of a tensor in foreach calls of these optimizers over that in SGD's, as the models' own ratios: of a step
@@ -387,11 +388,10 @@ class StepReader:
         optimizer, doubts = _optimizer(trace.updates)
         formats = self._memory_formats  # as given: what layers permute in between, they permute in either
         is_last = any(formats[of, "channels_last"] > formats[of, "nchw"] for of in ("images", "weights"))
-        # Waits after a backward pass has begun and before the last update, such as a GradScaler's for each optimizer.
+        # Waits after a backward pass has begun, such as a GradScaler's for each optimizer, or for the loss.
         backward = (i for i, event in enumerate(trace.events) if event.node is not None)
         begins = next(backward, len(trace.events))
-        last = max((i for i, event in enumerate(trace.events) if event.of_optimizer), default=0)
-        update_waits = sum(begins < wait <= last for wait in trace.waits) or None
+        update_waits = sum(begins < wait for wait in trace.waits) or None
         step = Step(
             images,
             parts,
@@ -401,9 +401,11 @@ class StepReader:
             "compile" if self._compiled[True] > self._compiled[False] else None,
             *self._waits([wait for wait in trace.waits if wait < begins]),
             self._beside(trace),
-            update_waits,
+            None if trace.habits.detect_anomaly else update_waits,
             **_of_updates(trace.updates),
             parallel="dp" if trace.has_data_parallel else None,
+            deterministic=trace.habits.deterministic or None,
+            detect_anomaly=trace.habits.detect_anomaly or None,
         )
         root = next((event.path[0][0] for event in trace.events if event.path), "step")
         cautions = (*self.recorder.warnings(), *self._warnings(), *samples.warnings_of(step))
@@ -432,7 +434,7 @@ class StepReader:
         layers_passes = (
             _UPDATE * max(0, len(trace.updates) - 1)
             + sum(
-                _ONE_BY_ONE * update.tensors if update.form == "loop" else _GROUP * (update.groups - 1)
+                ONE_BY_ONE * update.tensors if update.form == "loop" else _GROUP * (update.groups - 1)
                 for update in trace.updates
             )
             + sum(PER_TENSOR.get(_optimizer([u])[0] or "", 0.0) * u.tensors for u in trace.updates)

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from predictor.catalogue.modes import Habits
 from predictor.cnns.recorder import RECURRENT, RULES, tensors_of
 from predictor.cnns.torch_kept import BOXES_PER_IMAGE, DECIDED, Kept, has_masks
 from predictor.cnns.torch_recurrent import packed_refusal, run_recurrent
@@ -107,7 +108,7 @@ class Trace:
     `freed` holds how many events ran before the gradient of a parameter, by its id, was set to None; `saved` how many
     ran before autograd kept a storage for the backward pass. `has_data_parallel`: `torch.nn.DataParallel` runs.
     `assumed` names the operators of what is true while losses and gradients are finite, by which the step decides;
-    `assumptions` say what else is taken to run otherwise than here.
+    `assumptions` say what else is taken to run otherwise than here; `habits` are the switches that were on.
     """
 
     events: list[Event]
@@ -121,6 +122,7 @@ class Trace:
     has_data_parallel: bool = False
     assumed: frozenset[str] = frozenset()
     assumptions: tuple[str, ...] = ()
+    habits: Habits = Habits()  # noqa: RUF009 - a tuple
 
 
 def storage_of(tensor: Any) -> int:
@@ -198,6 +200,11 @@ def traced(
         mode.has_data_parallel,
         frozenset(mode.assumed),
         tuple(sorted(mode.assumptions)),
+        Habits(
+            torch.are_deterministic_algorithms_enabled()
+            and torch.utils.deterministic.fill_uninitialized_memory,
+            mode.detects_anomaly,
+        ),
     )
 
 
@@ -326,6 +333,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             self.rehearsal: Rehearsal | None = None  # of an update that runs once more
             self._numbers_read = 0
             self.waits: list[int] = []
+            self.detects_anomaly = False
             self.own_updates, self._went_back = 0, False
             self.has_data_parallel = False
             self.assumed: set[str] = set()  # operators whose truths are taken as usual
@@ -509,6 +517,9 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                 return 0.0
             with suppress(LookupError), _disable_current_modes():
                 return self._number(tensor).item()
+            self.detects_anomaly |= (
+                torch.is_anomaly_enabled()
+            )  # the switch may be on in a part of the step alone
             if not self.updating:  # an optimizer's own numbers are the host's
                 self.waits.append(len(self.events))
             if tensor.dtype == torch.bool:

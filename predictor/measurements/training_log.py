@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -26,12 +26,21 @@ class LoggedSpeed:
     """The median of a log's readings of one form, the first left out where there are more than two.
 
     `name` is what is read: ``iteration_time_ms``, ``images_per_s`` or ``epoch_time_s``. `waiting_share` is
-    the share of the time in which the loop waits for data, None where the log does not tell.
+    the share of the time in which the loop waits for data, None where the log does not tell. `switches` are options of
+    a question that the log shows to be on.
     """
 
     name: str
     value: float
     waiting_share: float | None
+    switches: tuple[str, ...] = ()
+
+
+_WARNINGS = {
+    "deterministic": "does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(",
+    "detect_anomaly": "Anomaly Detection has been enabled",
+}
+"""What PyTorch warns of where a switch is on."""
 
 
 def _value(text: str) -> float:
@@ -88,6 +97,11 @@ def read_training_log(path: Path) -> LoggedSpeed:
     form that is known; the message lists these.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
+    switches = tuple(name for name, warning in _WARNINGS.items() if warning in text)
+    return replace(_speed_in(text, path), switches=switches)
+
+
+def _speed_in(text: str, path: Path) -> LoggedSpeed:
     lines = re.split(r"[\r\n]+", text)
     if (speed := _of_columns(text)) is not None:
         return speed
