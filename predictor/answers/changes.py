@@ -18,9 +18,9 @@ from predictor.catalogue.devices import Gpu, default_precision, fast_mode_of, is
 from predictor.catalogue.links import all_links, find_link
 from predictor.catalogue.modes import FLOAT32_MATMUL_PRECISIONS, MEMORY_FORMATS, Habits, Mode, chainer_lacks
 from predictor.checks import as_list
-from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.layer_table import ONE_BY_ONE, LayerTable
 from predictor.operators.operators import parameter_tensors
-from predictor.operators.optimizers import ONE_BY_ONE, UPDATES
+from predictor.operators.optimizers import UPDATES
 
 _WORKERS = (0, 1, 2, 4, 8)
 _SLOWER_LINK = 0.7  # of the bandwidth, at most

@@ -23,6 +23,9 @@ IMAGE = -1
 ON_PARAMETERS = "on parameters"
 """Name of the row of a recorded step for what runs only on parameters and gradients, beside the optimizer."""
 
+ONE_BY_ONE = 0.29
+"""Host time of a tensor that an optimizer updates without foreach calls, over that of a mean layer's passes."""
+
 SUPPRESSION = "suppression of boxes"
 """Name of its row for boxes that are compared one after the other, in kernels that the host enqueues at once."""
 

@@ -14,6 +14,7 @@ from predictor.catalogue.modes import OPTIMIZERS
 from predictor.cnns.layer_table import (
     IMAGE,
     ON_PARAMETERS,
+    ONE_BY_ONE,
     OWN_FILTERS,
     PASS_COLUMNS,
     SECOND_DERIVATIVES,
@@ -31,7 +32,6 @@ from predictor.cnns.torch_trace import CONVOLUTIONS, Event, Trace, import_torch,
 from predictor.cnns.torch_updates import Update
 from predictor.errors import EpochcastError, SchemaError
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
-from predictor.operators.optimizers import ONE_BY_ONE
 
 _ATTENTIONS = (
     "_scaled_dot_product_flash_attention_for_cpu",

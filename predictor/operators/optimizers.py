@@ -38,9 +38,6 @@ _MEASURED = {"pytorch": UPDATES[_USUAL].passes, "tensorflow": 3.0, "chainer": 5.
 _PASSES_OF_A_KERNEL, _KERNEL_US = 2.6, 1.7
 """Reads and writes of a kernel on one tensor, and its shortest time on an H100."""
 
-ONE_BY_ONE = 0.29
-"""Host time of a tensor that an optimizer updates without foreach calls, over that of a mean layer's passes."""
-
 
 def update_of(table: LayerTable, mode: Mode) -> Update:
     """Update of a CNN in a mode; of a recorded step whose optimizer is the mode's, as it was recorded.
