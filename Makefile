@@ -32,6 +32,7 @@ study: $(VENV)/.study
 	$(BIN)/epochcast profile --framework chainer --device $(DEVICE) --preset founding --batch-size 4,16,64 --time-limit 3min --out $(STUDY)/proxies.csv
 	$(BIN)/epochcast profile --framework chainer --device $(DEVICE) --preset targets:lenet5@28,vgg_cifar@32 --batch-size 4,8,16,32 --longest 20s --time-limit 4min --out $(STUDY)/cnns.csv
 	$(BIN)/epochcast fit $(STUDY)/proxies.csv $(STUDY)/cnns.csv --method proxy-times --method gpu-specs --out $(STUDY)/model.json
+	$(BIN)/epochcast predict vgg_cifar@32 --gpu "$$(tail -n 1 $(STUDY)/cnns.csv | cut -d , -f 5)" --batch-size 24 --framework chainer --model $(STUDY)/model.json --method proxy-times
 	$(BIN)/epochcast serve --model $(STUDY)/model.json
 
 $(VENV)/.study: pyproject.toml $(VENV)/.core

@@ -1,17 +1,15 @@
-"""How far the founding study's approaches lie from measurements in its three scalings, by form, beside the default.
+"""How far the founding study's approaches lie from measurements in its three scalings, beside the default.
 
 Run it as `python benchmarks/founding.py`: our tables in TF32 (H200 and H100), fp32 (H200 and CPUs) and of Chainer.
 `--published TABLES` judges from chip to chip instead: proxies are regressed from published single convolutions, whole
-CNNs are PROFET's on the same three chips, and Hopper's are ours. The form of the law was chosen by CNNs left out within
-a chip and by the ways between K80 and M60. Approach 1 on published GPUs: `epochcast evaluate --predictor gpu-specs
---scenario unseen-gpu-specs`.
+CNNs are PROFET's on the same three chips. `--slides` answers the figures that the study's slides print. Approach 1 on
+published GPUs: `epochcast evaluate --predictor gpu-specs --scenario unseen-gpu-specs`.
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Iterator
-from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +17,10 @@ import pandas as pd
 from machine import heading
 
 import epochcast
-from predictor.answers.parallel import ParallelWay, parallel_ways
+from predictor.answers.parallel import parallel_ways
 from predictor.answers.question import Question
 from predictor.cnns.proxies import FOUNDING_PROXIES, proxy_table
-from predictor.errors import OutOfRangeError
-from predictor.evaluation.run import EvaluationResult, evaluate, registered_predictors
+from predictor.evaluation.run import evaluate
 from predictor.evaluation.scenarios import DEFAULT, SCALINGS
 from predictor.files import data_root
 from predictor.measurements.features import feature_table
@@ -41,21 +38,9 @@ _MODES = {
 }
 """Rows that are judged together: H200 and H100, an H200 and processors, Chainer on H200 and H100."""
 
-_FORMS = {
-    "gpu-specs": GpuSpecs(),
-    "gpu-specs, any sign": GpuSpecs(positive=False),
-    "gpu-specs, squares": GpuSpecs(power=2.0),
-    "proxy-times": ProxyTimes(),
-    "proxy-times, sum": ProxyTimes(power=1.0),
-    "proxy-times, sum of any sign": ProxyTimes(power=1.0, positive=False),
-}
-
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--measurements", type=Path, default=data_root() / "measurements", help="folder of tables"
-    )
     parser.add_argument("--mode", nargs="+", choices=_MODES, default=list(_MODES), help="rows to judge")
     parser.add_argument("--jobs", type=int, default=1, help="number of processes")
     parser.add_argument("--out", help="CSV file for `epochcast fit --accuracy`")
@@ -65,26 +50,27 @@ def main(arguments: list[str] | None = None) -> int:
     print(heading("founding"))
     if options.slides:
         print(slides_in_markdown())
-        return 0
-    if options.published:
-        hopper = founding_rows(options.measurements, "tf32")
-        print_from_chip_to_chip(pd.concat([chip_rows(options.published), hopper], ignore_index=True))
-        return 0
-    summaries = []
-    for name in options.mode:
-        rows = founding_rows(options.measurements, name)
-        result = judged(rows, options.jobs)
-        table = result.table()
-        shown = ["scenario", "predictor", "n", "mape", "median", "p90", "worst_mape", "worst_mape_group"]
-        print(f"{name}\n{table[shown].round(3).to_string(index=False)}\n", flush=True)
-        summaries.append(table.assign(rows=name))
-    if options.out and summaries:
-        pd.concat(summaries).to_csv(options.out, index=False)
+    elif options.published:
+        print_from_chip_to_chip(pd.concat(from_chip_to_chip(chip_rows(options.published)), ignore_index=True))
+    else:
+        judged = [_judged(mode, options.jobs) for mode in options.mode]
+        if options.out:
+            pd.concat(judged).to_csv(options.out, index=False)
     return 0
 
 
-def founding_rows(folder: Path, mode: str) -> pd.DataFrame:
+def _judged(mode: str, n_jobs: int) -> pd.DataFrame:
+    """Errors of both approaches, the default and a baseline in the three scalings, printed."""
+    predictors = ["gpu-specs", "proxy-times", DEFAULT, "flops-ratio"]
+    table = evaluate(founding_rows(mode), list(SCALINGS.values()), predictors, n_jobs=n_jobs).table()
+    shown = ["scenario", "predictor", "n", "mape", "median", "p90", "worst_mape", "worst_mape_group"]
+    print(f"{mode}\n{table[shown].round(3).to_string(index=False)}\n", flush=True)
+    return table.assign(rows=mode)
+
+
+def founding_rows(mode: str) -> pd.DataFrame:
     """Feature table of our proxies and CNNs in a mode, on GPUs with proxies in it; some CNNs are in no fit."""
+    folder = data_root() / "measurements"
     paths = [path for kind in _TABLES for path in sorted(folder.glob(f"*_{kind}.csv.gz"))]
     tables = pd.concat([read_measurements(path) for path in paths], ignore_index=True)
     chosen = np.logical_and.reduce([tables[column] == word for column, word in _MODES[mode].items()])
@@ -93,32 +79,26 @@ def founding_rows(folder: Path, mode: str) -> pd.DataFrame:
     return rows.merge(measured, on=["gpu", "autotune"]).reset_index(drop=True)
 
 
-def judged(rows: pd.DataFrame, n_jobs: int = 1) -> EvaluationResult:
-    """All forms of both approaches, the default and a baseline, in the three scalings."""
-    return evaluate(
-        rows, list(SCALINGS.values()), _FORMS | registered_predictors([DEFAULT, "flops-ratio"]), n_jobs=n_jobs
-    )
-
-
 class WithoutTerms(ProxyTimes):
     """Approach 2 without some of its terms: what these are worth."""
 
-    left_out: tuple[str, ...] = ()
+    def __init__(self, left_out: tuple[str, ...] = ()) -> None:
+        self.left_out = left_out
 
     def terms(self, case: Case) -> Terms:
         """Features by term, 0 for those left out."""
         return {name: feature * (name not in self.left_out) for name, feature in super().terms(case).items()}
 
 
-def _laws_from_chip_to_chip() -> dict[str, GpuSpecs | ProxyTimes]:
-    laws: dict[str, GpuSpecs | ProxyTimes] = {"gpu-specs": GpuSpecs(), "proxy-times": ProxyTimes()}
-    for left_out in (("host",), ("elementwise",), ("host", "elementwise")):
-        law = laws[f"proxy-times without {' and '.join(left_out)}"] = WithoutTerms()
-        law.left_out = left_out
-    return laws
-
-
-_CHIPS = ("Tesla K80", "Tesla M60", "Tesla V100-SXM2-16GB")
+_HOST, _ELEMENTWISE = ("layers", "iteration"), ("elementwise",)
+_LAWS = {
+    "gpu-specs": GpuSpecs(),
+    "proxy-times": ProxyTimes(),
+    "without elementwise work": WithoutTerms(_ELEMENTWISE),
+    "without the host": WithoutTerms(_HOST),
+    "without both": WithoutTerms(_HOST + _ELEMENTWISE),
+}
+_CHIPS = {"Tesla K80": "K80", "Tesla M60": "M60", "Tesla V100-SXM2-16GB": "V100"}
 _PROXY_SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Batch sizes of the published single convolutions end at 64."""
 
@@ -130,17 +110,26 @@ def chip_rows(folder: Path) -> pd.DataFrame:
     """
     layers = pd.read_csv(folder / "justus_single_conv.csv.gz")
     trained = layers[(layers["optimizer"] != "none") & (layers["precision"] == "fp32")]
-    proxies = pd.concat([_regressed_proxies(trained[trained["gpu"] == gpu], gpu) for gpu in _CHIPS])
-    mode = {"source": "profet", "framework": "tensorflow", "precision": "fp32", "pass": "training"}
+    proxies = pd.concat(
+        [_regressed_proxies(trained[trained["gpu"] == gpu]).assign(gpu=gpu) for gpu in _CHIPS]
+    )
+    shortest = proxies.groupby("gpu")["iteration_time_ms"].transform("min")
+    proxies = proxies.assign(host_time_ms=shortest, gpu_time_ms=proxies["iteration_time_ms"] - shortest)
+    mode = {
+        "kind": "proxy",
+        "source": "profet",
+        "framework": "tensorflow",
+        "precision": "fp32",
+        "pass": "training",
+    }
     targets = published_features(folder)
     targets = targets[(targets["source"] == "profet") & targets["gpu"].isin(_CHIPS)]
-    both = [feature_table(proxies.assign(kind="proxy", **mode).reset_index(drop=True)), targets]
-    rows = pd.concat(both, ignore_index=True)
-    return rows.assign(memory_format="nchw", autotune=False)
+    features = feature_table(proxies[proxies["gpu_time_ms"] > 0].assign(**mode).reset_index(drop=True))
+    return pd.concat([features, targets], ignore_index=True).assign(memory_format="nchw", autotune=False)
 
 
-def _regressed_proxies(layers: pd.DataFrame, gpu: str) -> pd.DataFrame:
-    """Times of the founding proxies by a regression over a GPU's single convolutions, 9 to 12 % off in its own rows."""
+def _regressed_proxies(layers: pd.DataFrame) -> pd.DataFrame:
+    """Times of the founding proxies by a regression over a GPU's single convolutions, 7 to 9 % off on unseen ones."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     law = HistGradientBoostingRegressor(max_iter=400, learning_rate=0.06, random_state=0)
@@ -151,102 +140,85 @@ def _regressed_proxies(layers: pd.DataFrame, gpu: str) -> pd.DataFrame:
     }
     rows = pd.DataFrame(
         {
-            "gpu": gpu, "cnn": name, "image_size": layer.in_height, "batch_size": size, "in_size": layer.in_height,
+            "cnn": name, "image_size": layer.in_height, "batch_size": size, "in_size": layer.in_height,
             "in_channels": layer.in_channels, "out_channels": layer.out_channels, "kernel_size": layer.kernel_height,
-            "stride": layer.stride_height,
+            "stride": layer.stride_height, "padding": "same", "activation": "relu", "use_bias": True,
+            "optimizer": "momentum",
         }
         for name, layer in shapes.items()
         for size in _PROXY_SIZES
     )  # fmt: skip
-    time_ms = np.exp(law.predict(_convolution_features(rows)))
-    is_shortest = time_ms == time_ms.min()
-    rows = rows.assign(
-        iteration_time_ms=time_ms, host_time_ms=time_ms.min(), gpu_time_ms=time_ms - time_ms.min()
-    )
-    columns = ["gpu", "cnn", "image_size", "batch_size", "iteration_time_ms", "host_time_ms", "gpu_time_ms"]
-    return rows.loc[~is_shortest, columns]
+    times = np.exp(law.predict(_convolution_features(rows)))
+    return rows[["cnn", "image_size", "batch_size"]].assign(iteration_time_ms=times)
 
 
 def _convolution_features(layers: pd.DataFrame) -> np.ndarray:
-    side, batch = np.ceil(layers["in_size"] / layers["stride"]), layers["batch_size"]
-    channels = layers["in_channels"], layers["out_channels"]
-    flops = 2 * batch * side**2 * layers["kernel_size"] ** 2 * channels[0] * channels[1]
-    moved = 4 * batch * (layers["in_size"] ** 2 * channels[0] + side**2 * channels[1])
-    logs = [np.log(column) for column in (flops, moved, batch, layers["in_size"], *channels)]
-    return np.column_stack([*logs, layers["kernel_size"], layers["stride"]])
-
-
-def print_from_chip_to_chip(rows: pd.DataFrame) -> None:
-    """Errors and coverage from one chip to another, all batch sizes known and each held out."""
-    judged_rows = pd.concat(list(from_chip_to_chip(rows)), ignore_index=True)
-    judged_rows["error"] = np.abs(judged_rows["predicted"] / judged_rows["measured"] - 1)
-    judged_rows["inside"] = judged_rows["measured"].between(judged_rows["low"], judged_rows["high"])
-    keys = ["scaling", "predictor", "way"]
-    table = judged_rows.groupby(keys).agg(
-        n=("error", "size"), mape=("error", "mean"), inside=("inside", "mean")
+    """Work, bytes and sides of convolutions as logarithms, and what else the published table says of them."""
+    batch, inputs, outputs, kernel = (
+        layers[name] for name in ("batch_size", "in_channels", "out_channels", "kernel_size")
     )
-    six = judged_rows[~judged_rows["way"].str.contains("Hopper")]
-    by_way = six.groupby(keys)["error"].mean().groupby(["scaling", "predictor"]).mean()
-    inside = six.groupby(["scaling", "predictor"])["inside"].mean()
-    print(
-        table.round(3).to_string(), pd.DataFrame({"six ways": by_way, "inside": inside}).round(3), sep="\n\n"
-    )
-    of_proxies = six[six["predictor"] == "proxy-times"]
-    for group in ("way", "cnn", "image_size", "batch_size"):
-        print(of_proxies.groupby(["scaling", group])["inside"].agg(["size", "mean"]).round(2).to_string())
+    lost = np.where(layers["padding"] == "same", 0, kernel - 1)
+    side = np.maximum(np.ceil((layers["in_size"] - lost) / layers["stride"]), 1)
+    weights = kernel**2 * inputs * outputs
+    flops = 2 * batch * side**2 * weights
+    moved = 4 * batch * (layers["in_size"] ** 2 * inputs + side**2 * outputs)
+    sizes = (flops, moved, batch, layers["in_size"], inputs, outputs, side, weights, flops / moved)
+    words = [
+        layers["activation"].map(["none", "relu", "sigmoid", "tanh"].index),
+        layers["optimizer"].map(["sgd", "momentum", "adagrad", "rmsprop", "adadelta", "adam"].index),
+    ]
+    options = [kernel, layers["stride"], layers["padding"] == "same", layers["use_bias"], *words]
+    return np.column_stack([*map(np.log, sizes), *options])
 
 
 def from_chip_to_chip(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Predicted and measured times of CNNs on each chip, by fits on each other chip."""
-    chips = {
-        "K80": _CHIPS[:1],
-        "M60": _CHIPS[1:2],
-        "V100": _CHIPS[2:],
-        "Hopper": tuple(set(rows["gpu"]) - {*_CHIPS}),
-    }
-    is_target = rows["kind"] == "target"
-    sizes = np.unique(rows.loc[is_target, "batch_size"])
-    for first, second in permutations(chips, 2):
-        known = rows["gpu"].isin(chips[first]) | (~is_target & rows["gpu"].isin(chips[second]))
-        asked = rows["gpu"].isin(chips[second]) & is_target
-        held_out = [("hardware", np.zeros(len(rows), dtype=bool))]
-        held_out += [("both", rows["batch_size"].isin(sizes[k::4]).to_numpy()) for k in range(4)]
-        for scaling, gone in held_out:
-            tested = rows[asked & (gone if scaling == "both" else True)]
-            for name, law in _laws_from_chip_to_chip().items():
-                train = rows[known & ~(gone & is_target)]
-                train = train[train["kind"] == "target"] if name == "gpu-specs" else train
-                yield _asked(law, train, tested).assign(
-                    scaling=scaling, predictor=name, way=f"{first} > {second}"
+    """Predicted and measured times of CNNs on each chip, by fits on each other one: all sizes known, or each unseen."""
+    is_proxy = rows["kind"] == "proxy"
+    sizes = np.unique(rows.loc[~is_proxy, "batch_size"])
+    for chip in _CHIPS:
+        own, others = rows["gpu"] == chip, ~is_proxy & (rows["gpu"] != chip)
+        for scaling, unseen in [("hardware", sizes[:0]), *(("both", sizes[k::4]) for k in range(4))]:
+            is_unseen = rows["batch_size"].isin(unseen)
+            tested = rows[others & is_unseen if unseen.size else others]
+            for name, law in _LAWS.items():
+                train = rows[own & ~is_proxy & ~is_unseen | is_proxy & (name != "gpu-specs")]
+                predicted = law.fit(train, train["iteration_time_ms"]).predict(tested)
+                yield tested[["gpu", "cnn", "image_size", "batch_size"]].assign(
+                    scaling=scaling,
+                    predictor=name,
+                    way=_CHIPS[chip] + " > " + tested["gpu"].map(_CHIPS),
+                    error=np.abs(predicted / tested["iteration_time_ms"] - 1),
+                    log_error=np.abs(np.log(predicted / tested["iteration_time_ms"])),
                 )
 
 
-def _asked(law: GpuSpecs | ProxyTimes, train: pd.DataFrame, tested: pd.DataFrame) -> pd.DataFrame:
-    """A law's answers with intervals, fitted on `train`; none where it refuses."""
-    times = train["iteration_time_ms"].to_numpy()
-    if tested.empty:
-        return tested
-    try:
-        fitted = law.fit(train, times)
-        if not isinstance(law, WithoutTerms):
-            fitted.calibrate(train, times)
-        low, high = fitted.predict_interval(tested)
-        predicted = fitted.predict(tested)
-    except OutOfRangeError:
-        return tested.iloc[:0]
-    columns = tested[["cnn", "image_size", "batch_size"]]
-    return columns.assign(predicted=predicted, measured=tested["iteration_time_ms"], low=low, high=high)
+def width_of(answers: pd.DataFrame) -> float:
+    """Least half width of ln time that holds 90 % of the answers, and 85 % of those of each way and of each CNN."""
+    by_group = [answers.groupby(group)["log_error"].quantile(0.85) for group in ("way", "cnn")]
+    return max(answers["log_error"].quantile(0.9), *(quantiles.max() for quantiles in by_group))
+
+
+def print_from_chip_to_chip(answers: pd.DataFrame) -> None:
+    """Errors by way, and how many answers of proxy-times lie inside a width that the ways of other pairs set."""
+    by_way = answers.pivot_table("error", ["scaling", "predictor"], "way")
+    print(by_way.assign(mean=by_way.mean(axis=1)).round(3).to_string())
+    for scaling, own in answers[answers["predictor"] == "proxy-times"].groupby("scaling"):
+        pairs = own["way"].map(lambda way: frozenset(way.split(" > ")))
+        widths = {pair: width_of(own[pairs != pair]) for pair in set(pairs)}
+        own = own.assign(inside=own["log_error"] <= pairs.map(widths))
+        print(f"{scaling}: {own['inside'].mean():.3f} inside; width of all {width_of(own):.3f}, {widths}")
+        for group in ("way", "cnn", "image_size", "batch_size"):
+            print(own.groupby(group)["inside"].agg(["size", "mean"]).round(2).T.to_string())
 
 
 _SLIDES, _SLIDE_PROXIES = (Path(__file__).with_name(name) for name in ("slides.csv", "slides_proxies.csv"))
-_WITHOUT_INTERVAL = (float("nan"), float("nan"))
 
 
 def slide_answers() -> pd.DataFrame:
     """Every printed figure of the founding slides that can be asked, and what is answered by the shipped model.
 
-    A figure of several CNNs, as of a GAN's step, sums them; one `over` another question divides them, at independent
-    errors. VGG's epochs on GPU 1 are answered by proxies of the slides' own table.
+    A figure of several CNNs, as of a GAN's step, sums them; one that is `over` another question is that question's time
+    over its own, at independent errors. VGG's epochs on GPU 1 are answered by proxies of the slides' own table.
     """
     slides = pd.read_csv(_SLIDES, keep_default_na=False)
     answers = [_slide_answer(row) for row in slides.to_dict("records")]
@@ -260,27 +232,24 @@ def slide_answers() -> pd.DataFrame:
 def _slide_answer(row: dict[str, str]) -> tuple[float, float, float]:
     question = json.loads(row["question"])
     if row["unit"] == "x, one process":
-        ways = [_ways({**question, "cnn": cnn}) for cnn in question.pop("cnn")]
-        whole_ms = sum(way["one"].iteration_time_ms for way in ways)
-        split_ms = sum(way["one"].iteration_time_ms * way["channels"].one_process_ratio for way in ways)
-        return (split_ms / whole_ms, *_WITHOUT_INTERVAL)
-    times = _times(question, "total_s" if row["unit"] == "s" else "ms")
+        cnns, gpus, sizes = (question.pop(name) for name in ("cnn", "gpus", "batch_sizes"))
+        answers = [parallel_ways(Question(cnn, gpus, sizes, **question)) for cnn in cnns]
+        by_way = [{way.way: way for way in ways} for ways in answers]
+        alone_ms = [ways["one"].iteration_time_ms for ways in by_way]
+        ratio = np.average([ways["channels"].one_process_ratio for ways in by_way], weights=alone_ms)
+        return ratio, np.nan, np.nan
+    times = _times(question, row["unit"])
     if row["unit"] == "iterations/s":
         return 1e3 / times[0], 1e3 / times[2], 1e3 / times[1]
     if not row["over"]:
         return times
-    over = _times(json.loads(row["over"]), "ms")
-    ratio = (
-        over[0] / times[0]
-        if row["unit"] == "share" or row["figure"].startswith("static")
-        else times[0] / over[0]
-    )
-    spread = np.exp(np.hypot(np.log(times[2] / times[1]), np.log(over[2] / over[1])) / 2)
-    return ratio, ratio / spread, ratio * spread
+    over = _times(json.loads(row["over"]), row["unit"])
+    ratio, spread = over[0] / times[0], np.hypot(*(np.log(high / low) for _, low, high in (times, over))) / 2
+    return ratio, ratio * np.exp(-spread), ratio * np.exp(spread)
 
 
 def _times(question: dict[str, object], unit: str) -> tuple[float, float, float]:
-    """Time of a question's CNNs together and the ends of its interval: of an iteration in ms, of all epochs in s."""
+    """Time of a question's CNNs together with its interval: of all epochs in `s`, else of an iteration in ms."""
     options = {name: value for name, value in question.items() if name not in ("cnn", "gpus", "batch_sizes")}
     if options.get("method") == "proxy-times":
         options["measurements"] = pd.read_csv(_SLIDE_PROXIES).query("kind == 'proxy'")
@@ -292,13 +261,8 @@ def _times(question: dict[str, object], unit: str) -> tuple[float, float, float]
     iteration, low, high = (
         sum(row[name] for row in rows) for name in ("iteration_time_ms", "low_ms", "high_ms")
     )
-    factor = 1.0 if unit == "ms" else epochs * sum(row["epoch_time_s"] for row in rows) / iteration
+    factor = epochs * sum(row["epoch_time_s"] for row in rows) / iteration if unit == "s" else 1.0
     return iteration * factor, low * factor, high * factor
-
-
-def _ways(question: dict[str, object]) -> dict[str, ParallelWay]:
-    cnn, gpus, sizes = (question.pop(name) for name in ("cnn", "gpus", "batch_sizes"))
-    return {way.way: way for way in parallel_ways(Question(cnn, gpus, sizes, **question))}
 
 
 def slides_in_markdown() -> str:

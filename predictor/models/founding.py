@@ -8,16 +8,17 @@ squares in seconds with a column for each convolution shape, is in notebook 04.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from predictor.arrays import Array
-from predictor.catalogue.devices import design_of, device_of, is_cpu, peak_tflop_per_s
+from predictor.catalogue.devices import Gpu, design_of, device_of, is_cpu, peak_tflop_per_s
 from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.proxies import FOUNDING_PROXIES, proxy_table
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.base import (
@@ -52,6 +53,19 @@ ModeWords = tuple[str, ...]
 Terms = dict[str, Array]
 """Features of a case by name, each of shape (n_batch_sizes,)."""
 
+_Cases = Sequence[tuple[Case, Array]]
+"""Cases with their measured times in ms."""
+
+Key = TypeVar("Key", bound=Hashable)
+Member = TypeVar("Member")
+
+
+def _grouped(members: Iterable[Member], key_of: Callable[[Member], Key]) -> dict[Key, list[Member]]:
+    groups: dict[Key, list[Member]] = {}
+    for member in members:
+        groups.setdefault(key_of(member), []).append(member)
+    return groups
+
 
 def _table_of(terms: Sequence[Terms]) -> pd.DataFrame:
     """Terms of all cases as one table; a term that a case lacks is 0."""
@@ -85,15 +99,9 @@ def _beyond(name: str, sizes: Array, low: float, high: float) -> list[tuple[Reas
 
 
 class _LinearStudy(WholePredictor):
-    """Base of both approaches: a time as a sum of terms, coefficient x feature, and their regression.
-
-    `power`: 1 adds terms up; a larger one lets the longest term hide the others, as GPU and host hide each other.
-    `positive`: whether coefficients are held at or above zero, as times of parts are.
-    """
+    """Base of both approaches: a time as a sum of terms, coefficient x feature."""
 
     uses_proxies: ClassVar[bool] = True
-    power: float
-    positive: bool
 
     def terms(self, case: Case) -> Terms:
         """Features of a case by name, in ms but for those of the host; errors as of `scope`."""
@@ -104,42 +112,37 @@ class _LinearStudy(WholePredictor):
         raise NotImplementedError(f"{type(self).__name__} has no coefficients.")
 
     def parts(self, case: Case) -> dict[str, Array]:
-        """Each term's part of the time in ms: coefficient x feature, and for other powers its share of the time.
-
-        Errors as of `scope`.
-        """
+        """Each term's part of the time in ms; errors as of `scope`."""
         coefficients = self.coefficients_of(case)
-        parts = {name: coefficients[name] * feature for name, feature in self.terms(case).items()}
-        if self.power == 1.0:
-            return parts
-        raised = {name: summand**self.power for name, summand in parts.items()}
-        time = np.sum(list(raised.values()), axis=0) ** (1 / self.power)
-        return {name: raised_ms / time ** (self.power - 1) for name, raised_ms in raised.items()}
+        return {name: coefficients[name] * feature for name, feature in self.terms(case).items()}
 
     def regression_terms(self, case: Case) -> dict[str, Term]:
         """Coefficient and feature of each term; errors as of `scope`."""
         coefficients = self.coefficients_of(case)
         return {name: Term(coefficients[name], feature) for name, feature in self.terms(case).items()}
 
-    def _regression(self, terms: pd.DataFrame, times: Array, weights: Array) -> dict[str, float]:
-        """Coefficients by term of time^power = sum of (coefficient x term)^power, by least squares of relative errors.
 
-        `times`, `weights`, shape (n,): times in ms; the weight of each squared relative error. A pipeline of a column
-        transformer that scales the terms, and a linear regression without an intercept.
-        """
-        from sklearn.compose import ColumnTransformer
-        from sklearn.linear_model import LinearRegression
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import MaxAbsScaler
+def _regression(
+    terms: pd.DataFrame, times: Array, weights: Array | float = 1.0, power: float = 1.0, rounds: int = 1
+) -> dict[str, float]:
+    """Coefficients, none below zero, of time^power = sum of (coefficient x term)^power, by least relative errors.
 
-        names, power = [str(name) for name in terms.columns], self.power
-        scaled = ColumnTransformer([("terms", MaxAbsScaler(), names)])
-        pipeline = make_pipeline(scaled, LinearRegression(fit_intercept=False, positive=self.positive))
-        weights = weights / times ** (2 * power)
-        pipeline.fit(terms**power, times**power, linearregression__sample_weight=weights)
-        raised = pipeline[-1].coef_ / pipeline[0].named_transformers_["terms"].scale_
-        return dict(zip(names, map(float, np.sign(raised) * np.abs(raised) ** (1 / power)), strict=True))
+    `times`, `weights`, shape (n,): times in ms; the weight of each squared relative error. After the first of `rounds`
+    a row counts by 1 / |ln(predicted / time)|, so that a CNN unlike all others does not bend the law.
+    """
+    from sklearn.linear_model import LinearRegression
 
+    features = terms.div(times, axis=0) ** power
+    regression, counts = LinearRegression(fit_intercept=False, positive=True), np.ones(len(times))
+    for _ in range(rounds):
+        relative = regression.fit(features, np.ones(len(times)), counts * weights).predict(features)
+        with np.errstate(divide="ignore"):  # a row whose terms all have coefficient 0 does not count
+            counts = 1 / np.maximum(np.abs(np.log(relative)) / power, _NEAR)
+    return dict(zip(map(str, terms.columns), map(float, regression.coef_ ** (1 / power)), strict=True))
+
+
+_NEAR, _ROUNDS = 0.1, 12
+"""|ln(predicted / time)| below which all rows count alike, and rounds of a regression that does not follow outliers."""
 
 _SPECIFICATIONS = ("compute_capability", "boost_clock_ghz", "cuda_cores", "memory_bandwidth_gb_per_s")
 """Columns of gpus.csv that `gpu-specs` reads, beside the peak rate at the precision."""
@@ -150,9 +153,8 @@ _USUAL_CAPABILITY = 7.0
 class GpuSpecs(_LinearStudy):
     """Approach 1: iteration time from a GPU's specifications, counts of proxies in the CNN and the batch size.
 
-    `proxies`: proxies that may stand for layers. `power`, `positive`: as of the base. `modes_`: what was fitted, by
-    framework, precision, memory format and autotuning. `proxies_`: the proxies that stand for layers of the training
-    CNNs. `coefficients_`: by term, as below.
+    `proxies`: proxies that may stand for layers. `modes_`: what was fitted, by framework, precision, memory format and
+    autotuning. `proxies_`: the proxies that stand for layers of the training CNNs. `coefficients_`: by term, as below.
 
     time = sum of coefficient x term over these terms:
 
@@ -168,12 +170,8 @@ class GpuSpecs(_LinearStudy):
     not, and of sums and logarithms, this misses GPUs and CNNs left out of all sources but PROFET's least.
     """
 
-    def __init__(
-        self, proxies: tuple[str, ...] = FOUNDING_PROXIES, power: float = 1.0, positive: bool = True
-    ) -> None:
+    def __init__(self, proxies: tuple[str, ...] = FOUNDING_PROXIES) -> None:
         self.proxies = proxies
-        self.power = power
-        self.positive = positive
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> GpuSpecs:
         """Learn from a feature table of n rows and their iteration times in milliseconds, of shape (n,).
@@ -191,12 +189,11 @@ class GpuSpecs(_LinearStudy):
                 "no row has a CNN with known layers on a GPU with all specifications. Add some."
             )
         cases = [case for case, _ in specified]
-        self.modes_: dict[ModeWords, tuple[tuple[str, ...], float, float]] = {}
-        for mode in sorted({_words(case.mode) for case in cases}):
-            of_mode = [case for case in cases if _words(case.mode) == mode]
+        self.modes_: dict[ModeWords, tuple[list[str], float, float]] = {}
+        for mode, of_mode in _grouped(cases, lambda case: _words(case.mode)).items():
             sizes = np.concatenate([case.batch_sizes for case in of_mode])
-            gpus = tuple(sorted({case.gpu.name for case in of_mode}))
-            self.modes_[mode] = (gpus, float(sizes.min()), float(sizes.max()))
+            gpus = sorted({case.gpu.name for case in of_mode})
+            self.modes_[mode] = gpus, float(sizes.min()), float(sizes.max())
         counted = {name for case in cases for name in proxy_work(table_of(case), self.proxies)}
         self.proxies_ = tuple(name for name in self.proxies if name in counted)
         terms = _table_of([self._terms(case) for case in cases])
@@ -205,7 +202,7 @@ class GpuSpecs(_LinearStudy):
         cnns = [(_words(case.mode), case.cnn, case.image_size) for case in cases for _ in case.batch_sizes]
         n_rows = Counter(cnns)
         weights = np.array([1 / n_rows[cnn] for cnn in cnns])
-        self.coefficients_ = self._regression(terms, measured, weights / weights.mean())
+        self.coefficients_ = _regression(terms, measured, weights / weights.mean())
         return self
 
     def terms(self, case: Case) -> Terms:
@@ -236,8 +233,8 @@ class GpuSpecs(_LinearStudy):
         gpus, low, high = self._check_scope(case)
         always = _counted(case, self.proxies_)
         if case.gpu.name not in gpus:
-            gpus_of_any_mode = {gpu for gpus_of_mode, _, _ in self.modes_.values() for gpu in gpus_of_mode}
-            where = "in this mode" if case.gpu.name in gpus_of_any_mode else "in any mode"
+            is_known = any(case.gpu.name in gpus_of_mode for gpus_of_mode, _, _ in self.modes_.values())
+            where = "in this mode" if is_known else "in any mode"
             always = (Reason("gpu", f"gpu-specs was not fitted on it {where}", 1.0), *always)
         return tuple((*always, *at_size) for at_size in _beyond("gpu-specs", case.batch_sizes, low, high))
 
@@ -252,7 +249,7 @@ class GpuSpecs(_LinearStudy):
         self._check_fitted("coefficients_")
         return self.coefficients_
 
-    def _check_scope(self, case: Case) -> tuple[tuple[str, ...], float, float]:
+    def _check_scope(self, case: Case) -> tuple[list[str], float, float]:
         self._check_fitted("coefficients_")
         table_of(case)
         if is_cpu(case.gpu.name):
@@ -272,23 +269,17 @@ class GpuSpecs(_LinearStudy):
 
     def _learned(self) -> dict[str, Any]:
         self._check_fitted("coefficients_")
-        modes = [
-            {"mode": list(mode), "gpus": list(gpus), "batch_sizes": [low, high]}
-            for mode, (gpus, low, high) in self.modes_.items()
-        ]
+        modes = [[mode, *fitted] for mode, fitted in self.modes_.items()]
         return {"modes": modes, "proxies": list(self.proxies_), "coefficients": self.coefficients_}
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
-        self.modes_ = {}
-        for entry in learned["modes"]:
-            low, high = map(finite, entry["batch_sizes"])
-            self.modes_[tuple(entry["mode"])] = tuple(entry["gpus"]), low, high
+        self.modes_ = {
+            tuple(mode): (gpus, finite(low), finite(high)) for mode, gpus, low, high in learned["modes"]
+        }
         self.proxies_ = tuple(map(str, learned["proxies"]))
         self.coefficients_ = {str(name): finite(value) for name, value in learned["coefficients"].items()}
-        needed = {f"iteration|{mode[0]}" for mode in self.modes_} | {
-            f"issue|{name}" for name in self.proxies_
-        }
-        if not needed <= set(self.coefficients_):
+        needed = {f"iteration|{mode[0]}" for mode in self.modes_}
+        if not needed | {f"issue|{name}" for name in self.proxies_} <= set(self.coefficients_):
             raise ValueError("coefficients are not those of the modes and proxies")
 
 
@@ -305,13 +296,6 @@ class _Curve(NamedTuple):
     log_sizes: Array
     log_ms: Array
 
-    @classmethod
-    def of(cls, points: Mapping[float, Sequence[float]]) -> _Curve:
-        """Curve of medians at each batch size, rising with it."""
-        sizes = sorted(points)
-        middle = np.array([np.median(points[size]) for size in sizes])
-        return cls(np.log(sizes), np.log(np.maximum.accumulate(middle)))
-
     def at(self, sizes: Array) -> Array:
         """GPU times: ln linear between measured batch sizes, proportional above them, and no shorter below them."""
         log_asked = np.log(sizes)
@@ -320,42 +304,24 @@ class _Curve(NamedTuple):
 
 
 class _Proxies(NamedTuple):
-    """Proxies measured on one device in one mode: GPU times by name, and the host's time of an iteration."""
+    """Proxies measured on one device in one mode: the host's time of an iteration, and GPU times by name."""
 
     host_ms: float
     curves: dict[str, _Curve]
 
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest batch size at which some proxy was measured."""
-        low, high = (np.exp([curve.log_sizes[end] for curve in self.curves.values()]) for end in (0, -1))
-        return round(float(low.min())), round(float(high.max()))
-
-
-_LARGE = 2.0**20
-"""Batch size at which proxies' times are proportional to it."""
-
-_LEAST_OF_CNN, _FOLDS_OF_SIZES = 2, 4
-_NEAR_GENERAL = 0.3
-"""Pull of the general coefficients in a CNN's own fit: relative weight of a term that makes all of the time."""
-
-_TERMS = ("proxies", "host", "limit", "elementwise")
-_Key = tuple[str, int, ModeWords, str]
-"""CNN, image size, mode and device that a law is of."""
-
-_CARD = "card"
-"""Key of the half width on another card of the chip."""
-
-_FROM_CHIP_TO_CHIP = 0.6
-"""Half width of ln time on a chip without measured CNNs: 90 % of times from one to another of K80, M60 and V100 lie
-inside (benchmarks/founding.py). Fits of one chip have no evidence of their own."""
-
-_OF_PROXY = {"proxies": 1.0, "host": 0.5, "limit": 0.0, "elementwise": 0.0}
-"""Coefficients of a measured proxy: its own times. Its host's time counts once, and it has two products."""
-
-_CHIP_WORDS = "from chip to chip (K80, M60, V100) it errs by 24 % on average"
-
-_OWN_SHARE = 0.5
-"""Share of a CNN's ln(measured / general) that other chips take: better than 0 and 1 from K80 to M60 and back."""
+    def terms(self, table: LayerTable, batch_sizes: Array) -> Terms:
+        """Features of a CNN in ms, as in the list of `ProxyTimes`."""
+        names = tuple(self.curves)
+        work = proxy_work(table, names)
+        sizes = {name: batch_sizes[:, None] * layers.ratios for name, layers in work.items()}
+        busy = [self.curves[name].at(sizes[name]).sum(axis=1) for name in work]
+        host = np.full(batch_sizes.size, self.host_ms)
+        streaming = streaming_proxy(names)
+        log_sizes, log_ms = (values[-1] for values in self.curves[streaming])
+        ms_per_byte = np.exp(log_ms - log_sizes) / moved_bytes_per_image(proxy_table(streaming))
+        elementwise = batch_sizes * moved_bytes_per_image(table, elementwise=True) * ms_per_byte
+        n_layers = sum(layers.n_layers for layers in work.values())
+        return dict(zip(_TERMS, (np.sum(busy, axis=0), host * n_layers, host, elementwise), strict=True))
 
 
 class _OwnLaw(NamedTuple):
@@ -370,27 +336,54 @@ class _OwnLaw(NamedTuple):
     high: float
 
 
+_TERMS = ("proxies", "layers", "iteration", "elementwise")
+_OF_PROXY = {"proxies": 1.0, "layers": 0.0, "iteration": 1.0, "elementwise": 0.0}
+"""Coefficients of a measured proxy: its own times."""
+
+_Where = tuple[str, ModeWords]
+"""Device and mode that proxies were measured on."""
+_Key = tuple[str, int, str, ModeWords]
+"""CNN, image size, device and mode that a law is of."""
+
+_POWERS = {"tensorflow": 1.0}
+_POWER = 2.0
+"""Power of the terms by framework, and of all others: batch sizes and CNNs left out on K80, M60 and V100 choose a plain
+sum for PROFET's TensorFlow, those on Hopper squares for PyTorch and Chainer, which enqueue ahead of the GPU."""
+
+_LEAST_OF_CNN, _FOLDS_OF_SIZES = 2, 4
+_NEAR_GENERAL = 0.3
+"""Pull of the general coefficients in a CNN's own fit: relative weight of a term that makes all of the time."""
+
+_OWN_SHARE = 0.5
+"""Share of a CNN's ln(measured / general) that other chips take: better than 0 and 1 from K80 to M60 and back."""
+
+_FROM_CHIP_TO_CHIP = 0.73
+"""Half width of ln time on a chip without measured CNNs: the least that holds 90 % of the times from one to another of
+K80, M60 and V100, and 85 % of every way and CNN (benchmarks/founding.py). A fit of one chip has no evidence."""
+
+_CHIP_WORDS = "from chip to chip (K80, M60, V100) it errs by 21 % on average"
+
+
 class ProxyTimes(_LinearStudy):
     """Approach 2: iteration time of a CNN from the times of proxies on the same GPU and the batch size.
 
-    `power`, `positive`: as of the base. `general_`: by framework and kind of device, coefficients by term. `gpus_`:
-    devices whose CNNs the coefficients were fitted on.
+    `general_`: by framework and kind of device, coefficients by term. `laws_`: those of each CNN, mode and device.
+    `gpus_`: devices whose CNNs the coefficients were fitted on.
 
-    time^power = sum of (coefficient x term)^power over four terms, each in ms. ``proxies`` sums over the layers the
-    GPU time of the nearest proxy, at the batch size at which the proxy does the layer's work; ``limit`` is the line
-    through the origin that it follows at large batches; ``host`` is layers x the host's time of a proxy's iteration;
-    ``elementwise`` is the bytes of all layers but products x the time for a byte of the proxy that moves most for its
-    operations. Where no GPU time was measured, as on CPUs, ``proxies`` is of whole iterations and ``host`` is 0. Rows
-    of kind ``proxy`` are the proxies. The general coefficients of a framework on GPUs, or on processors, are fitted on
-    all other rows of the same sources; those of each CNN, mode and device near them. On a chip where the CNN was not
-    measured the general ones answer, times a factor of the CNN.
+    time^power = sum of (coefficient x term)^power over four terms, each in ms; power is 1 in TensorFlow, else 2:
+
+    - ``proxies``: GPU times of the layers' nearest proxies, each at the batch size at which it does the layer's work.
+    - ``iteration``: the host's time of a proxy's iteration; ``layers``: the same x layers.
+    - ``elementwise``: bytes of all layers but products x the time for a byte of the proxy that moves most for its
+      operations.
+
+    Where no GPU time was measured, as on CPUs, ``proxies`` is of whole iterations and the host's terms are 0. Rows of
+    kind ``proxy`` are the proxies. The general coefficients of a framework on GPUs, or on processors, are fitted on all
+    other rows of the same sources, without following outliers; those of each CNN, mode and device near them. On a chip
+    where the CNN was not measured the general ones answer, times a factor of the CNN.
     """
 
     carries_by_proxies: ClassVar[bool] = True
-
-    def __init__(self, power: float = 2.0, positive: bool = True) -> None:
-        self.power = power
-        self.positive = positive
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> ProxyTimes:
         """Learn from a feature table of n rows, proxies among them, and their iteration times in ms, of shape (n,).
@@ -404,7 +397,7 @@ class ProxyTimes(_LinearStudy):
                 "ProxyTimes got no proxy's time. Put rows of kind 'proxy' into the measurement table."
             )
         self.measured_ = _measured(X[is_proxy], times[is_proxy])
-        measured_cases = list(self._known(X, times, is_proxy))
+        measured_cases = list(self._known(X, times))
         if not measured_cases:
             raise SchemaError(
                 "no CNN of known layers was measured beside the proxies. Measure some on the same GPU in the same mode."
@@ -416,29 +409,24 @@ class ProxyTimes(_LinearStudy):
 
     def terms(self, case: Case) -> Terms:
         """Features of the four terms in ms; OutOfRangeError on devices and in modes without proxies."""
-        proxies, table = self._proxies(case), table_of(case)
-        work = proxy_work(table, tuple(proxies.curves))
-        sizes = np.append(case.batch_sizes, _LARGE)
-        curves = ((proxies.curves[name], share.ratios) for name, share in work.items())
-        busy = np.sum([curve.at(sizes[:, None] * ratios).sum(axis=1) for curve, ratios in curves], axis=0)
-        layers = sum(share.n_layers for share in work.values())
-        host = np.full(case.batch_sizes.size, layers * proxies.host_ms)
-        limit = case.batch_sizes * busy[-1] / _LARGE
-        name = streaming_proxy(tuple(proxies.curves))
-        ms_per_byte = proxies.curves[name].at(sizes[-1:]) / _LARGE / moved_bytes_per_image(proxy_table(name))
-        elementwise = case.batch_sizes * moved_bytes_per_image(table, elementwise=True) * ms_per_byte
-        return dict(zip(_TERMS, (busy[:-1], host, limit, elementwise), strict=True))
+        return self._proxies(case).terms(table_of(case), case.batch_sizes)
+
+    def parts(self, case: Case) -> dict[str, Array]:
+        """Each term's share of the time in ms; errors as of `scope`."""
+        power = _power(case)
+        raised = {name: summand**power for name, summand in super().parts(case).items()}
+        time = np.sum(list(raised.values()), axis=0) ** (1 / power)
+        return {name: summand / time ** (power - 1) for name, summand in raised.items()}
 
     def coefficients_of(self, case: Case) -> dict[str, float]:
         """Coefficients of the CNN in the mode on this chip, else the general ones x its factor on other chips."""
         self._check_fitted("general_")
-        law = self._law(case)
+        law, laws = self._laws(case)
         if law is not None:
             return law.coefficients
         if case.cnn in self._proxies(case).curves:
             return _OF_PROXY
-        factors = [law.factor for law in self._laws_elsewhere(case).values()]
-        factor = float(np.exp(np.mean(np.log(factors)))) if factors else 1.0
+        factor = float(np.exp(np.mean([np.log(law.factor) for law in laws]))) if laws else 1.0
         return {name: factor * coefficient for name, coefficient in self._general(case).items()}
 
     def _general(self, case: Case) -> dict[str, float]:
@@ -452,18 +440,16 @@ class ProxyTimes(_LinearStudy):
             )
         return general
 
-    def _law(self, case: Case) -> _OwnLaw | None:
-        """Law of the CNN in the mode on this device, else on another card of its chip."""
-        if _key(case) in self.laws_:
-            return self.laws_[_key(case)]
-        laws = self._laws_elsewhere(case).items()
-        return next((law for name, law in laws if design_of(device_of(name)) == design_of(case.gpu)), None)
-
-    def _laws_elsewhere(self, case: Case) -> dict[str, _OwnLaw]:
-        """Laws of the CNN in the mode on devices of the kind, GPUs or processors, by device."""
-        *of_cnn, device = _key(case)
-        others = {key[-1]: law for key, law in self.laws_.items() if [*key[:-1]] == of_cnn}
-        return {name: law for name, law in others.items() if is_cpu(name) == is_cpu(device)}
+    def _laws(self, case: Case) -> tuple[_OwnLaw | None, list[_OwnLaw]]:
+        """Law of the CNN in the mode on this device, else on another card of its chip; laws on all like devices."""
+        of_cnn = {
+            device: law
+            for (cnn, image_size, device, mode), law in self.laws_.items()
+            if (cnn, image_size, mode) == (case.cnn, case.image_size, _words(case.mode))
+            and is_cpu(device) == is_cpu(case.gpu.name)
+        }
+        on_chip = (law for device, law in of_cnn.items() if _is_card_of(device, case.gpu))
+        return of_cnn.get(case.gpu.name) or next(on_chip, None), list(of_cnn.values())
 
     def scope(self, case: Case) -> tuple[tuple[Reason, ...], ...]:
         """Reasons for caution; refused are devices and modes without proxies."""
@@ -471,50 +457,43 @@ class ProxyTimes(_LinearStudy):
         self.coefficients_of(case)
         always = _counted(case, tuple(proxies.curves))
         if case.gpu.name not in self.gpus_:
-            is_card = any(design_of(device_of(gpu)) == design_of(case.gpu) for gpu in self.gpus_)
+            is_card = any(_is_card_of(gpu, case.gpu) for gpu in self.gpus_)
             where = f"other GPUs{', one of its chip' * is_card}"
             text = f"proxy-times was fitted on CNNs of {where}, and on its proxies"
             text += "" if is_card else f"; {_CHIP_WORDS}: time a CNN on it at two batch sizes, too"
             always = (Reason("gpu", text, 1.0), *always)
-        law = self._law(case)
-        laws = [*self._laws_elsewhere(case).values()] if law is None else [law]
+        law, laws = self._laws(case)
         if not laws:
             always = (Reason("cnn", "proxy-times was fitted on other CNNs in this mode", 1.0), *always)
-        ends = [(law.low, law.high) for law in laws] or [proxies.range()]
-        low, high = min(low for low, _ in ends), max(high for _, high in ends)
+        fitted = [law] if law else laws or self.laws_.values()
+        low = min((law.low for law in fitted), default=0.0)
+        high = max((law.high for law in fitted), default=np.inf)
         return tuple((*always, *at_size) for at_size in _beyond("proxy-times", case.batch_sizes, low, high))
 
     def knows(self, case: Case) -> bool:
         """Whether the CNN was timed beside proxies on this device in this mode, at sizes around all that are asked."""
         law = self.laws_.get(_key(case))
-        if law is None:
-            return False
-        return bool(law.low <= case.batch_sizes.min() and case.batch_sizes.max() <= law.high)
+        return law is not None and bool(
+            law.low <= case.batch_sizes.min() and case.batch_sizes.max() <= law.high
+        )
 
     def half_width(self, case: Case) -> float:
-        """Half width of ln time: of batch sizes, of other cards of a chip on which the CNN was measured, or of chips.
+        """Half width of ln time: of batch sizes of a CNN that was measured on the device, else of unseen chips.
 
-        Between runs on other days the host differs as it does between cards. A CNN that was not measured counts as a
-        chip that was not.
+        Between runs on other days the host differs as it does between cards of a chip.
         """
-        widths = self.half_widths_
-        if self._law(case) is None:
-            return max(widths.values())
-        of_card = widths.get(_CARD, max(widths.values()))
-        return widths.get(MEASURED, of_card) if _key(case) in self.laws_ else of_card
+        is_own = _key(case) in self.laws_ and MEASURED in self.half_widths_
+        return self.half_widths_[MEASURED if is_own else UNSEEN]
 
     def calibrate(self, X: pd.DataFrame, y: Array) -> ProxyTimes:
         """As of the base; chips that were not measured have at least the width of published ones."""
         super().calibrate(X, y)
-        known = list(self._known(X, y, (X["kind"] == "proxy").to_numpy()))
-        n_rows, cnns = (
-            sum(len(times) for _, times in known),
-            {(case.cnn, case.image_size) for case, _ in known},
-        )
-        n_devices = f"{len(self.gpus_)} device{'s' * (len(self.gpus_) > 1)}"
-        self.trained_on_ = (
-            f"{n_rows:,} iterations of {len(cnns)} CNNs (by image size) beside proxies on {n_devices}"
-        )
+        cases = [case for case, _ in self._known(X, y)]
+        n_rows = sum(case.batch_sizes.size for case in cases)
+        n_cnns = len({(case.cnn, case.image_size) for case in cases})
+        devices = f"{len(self.gpus_)} device{'s' * (len(self.gpus_) > 1)}"
+        of_cnns = f"{n_rows:,} iterations of {n_cnns} CNNs (by image size)"
+        self.trained_on_ = f"{of_cnns} beside proxies on {devices}"
         self.half_widths_[UNSEEN] = max(self.half_widths_.get(UNSEEN, 0.0), _FROM_CHIP_TO_CHIP)
         return self
 
@@ -526,151 +505,124 @@ class ProxyTimes(_LinearStudy):
             return self
         more = copy(self)
         more.measured_ = self.measured_ | _measured(X[is_proxy], times[is_proxy])
-        measured_cases = list(more._known(X, times, is_proxy))
+        measured_cases = list(more._known(X, times))
         more.general_ = more._general_laws(measured_cases) | self.general_
         more.laws_ = self.laws_ | more._own_laws(measured_cases)
         return more
 
     def _proxies(self, case: Case) -> _Proxies:
         self._check_fitted("measured_")
-        proxies = self.measured_.get((case.gpu.name, _words(case.mode)))
+        proxies, mode = self.measured_.get(_where(case)), _words(case.mode)
         if proxies is None:
-            having = sorted({gpu for gpu, mode in self.measured_ if mode == _words(case.mode)})
+            having = sorted({gpu for gpu, mode_of_gpu in self.measured_ if mode_of_gpu == mode})
             raise OutOfRangeError(
-                f"method proxy-times needs proxies measured on {case.gpu.name} in {_in_words(_words(case.mode))}; "
+                f"method proxy-times needs proxies measured on {case.gpu.name} in {_in_words(mode)}; "
                 f"in this mode they were measured on {', '.join(having) or 'no GPU'}. "
                 "Measure them with `epochcast profile --preset founding` and pass the table as measurements."
             )
         return proxies
 
-    def _known(
-        self, X: pd.DataFrame, times: Array, is_proxy: NDArray[np.bool_]
-    ) -> Iterator[tuple[Case, Array]]:
+    def _known(self, X: pd.DataFrame, times: Array) -> Iterator[tuple[Case, Array]]:
         """CNNs measured beside proxies: of the proxies' sources, on their devices and in their modes."""
+        is_proxy = (X["kind"] == "proxy").to_numpy()
         beside = ~is_proxy
         if "source" in X:  # iterations of other sources include other work
             beside &= X["source"].isin(X.loc[is_proxy, "source"].unique()).to_numpy()
         at = np.flatnonzero(beside)
         for case, rows in cases_of(X.iloc[at]):
-            if case.table is not None and (case.gpu.name, _words(case.mode)) in self.measured_:
+            if case.table is not None and _where(case) in self.measured_:
                 yield case, times[at[rows]]
 
-    def _general_laws(self, measured_cases: Sequence[tuple[Case, Array]]) -> dict[str, dict[str, float]]:
+    def _general_laws(self, measured_cases: _Cases) -> dict[str, dict[str, float]]:
         """Coefficients of all CNNs together, by framework and kind of device."""
-        by_kind: dict[str, list[tuple[Case, Array]]] = {}
-        for case, measured in measured_cases:
-            by_kind.setdefault(_kind(case), []).append((case, measured))
-        laws: dict[str, dict[str, float]] = {}
-        for kind, members in by_kind.items():
-            terms = _table_of([self.terms(case) for case, _ in members])
-            times = np.concatenate([measured for _, measured in members])
-            laws[kind] = self._regression(terms, times, np.ones(len(terms)))
-        return laws
+        return {
+            kind: _regression(*self._rows(members), power=_power(members[0][0]), rounds=_ROUNDS)
+            for kind, members in _grouped(measured_cases, lambda member: _kind(member[0])).items()
+        }
 
-    def _own_laws(self, measured_cases: Sequence[tuple[Case, Array]]) -> dict[_Key, _OwnLaw]:
+    def _own_laws(self, measured_cases: _Cases) -> dict[_Key, _OwnLaw]:
         """Law of each CNN in each mode on each device with two batch sizes or more."""
-        import pandas as pd
-
-        by_key: dict[_Key, list[tuple[Case, Array]]] = {}
-        for case, measured in measured_cases:
-            by_key.setdefault(_key(case), []).append((case, measured))
         laws: dict[_Key, _OwnLaw] = {}
-        for key, members in by_key.items():
+        for key, members in _grouped(measured_cases, lambda member: _key(member[0])).items():
             sizes = np.concatenate([case.batch_sizes for case, _ in members])
             if np.unique(sizes).size >= _LEAST_OF_CNN:
-                general = pd.Series(self._general(members[0][0]))
-                terms = _table_of([self.terms(case) for case, _ in members])
-                times = np.concatenate([ms for _, ms in members])
-                general_ms = np.linalg.norm(terms * general, self.power, axis=1)
+                general, power = self._general(members[0][0]), _power(members[0][0])
+                terms, times = self._rows(members)
+                general_ms = np.linalg.norm(terms * [*general.values()], power, axis=1)
                 factor = float(np.exp(_OWN_SHARE * np.log(times / general_ms).mean()))
-                of_cnn = self._own_law(terms, times, general)
-                laws[key] = _OwnLaw(of_cnn, factor, float(sizes.min()), float(sizes.max()))
+                own = _pulled(terms, times, general, power)
+                laws[key] = _OwnLaw(own, factor, float(sizes.min()), float(sizes.max()))
         return laws
 
-    def _own_law(self, terms: pd.DataFrame, times: Array, general: pd.Series[float]) -> dict[str, float]:
-        """Coefficients of one CNN, pulled to the general ones by one more row for each term.
-
-        Such a row has only the mean of its term; its target is that term's part of the time by the general ones.
-        """
-        import pandas as pd
-
-        share = (terms.div(times, axis=0) ** self.power).mean() ** (1 / self.power)
-        held = share.index[(share > 0) & (general > 0)]
-        alone = pd.DataFrame(np.diag(share), share.index, share.index).loc[held]
-        in_general = (share * general)[held].to_numpy()
-        rows = pd.concat([terms.div(times, axis=0), alone], ignore_index=True)
-        measured = np.append(np.ones(len(times)), in_general)
-        pull = (_NEAR_GENERAL * in_general**self.power) ** 2
-        return self._regression(rows, measured, np.append(np.ones(len(times)), pull))
+    def _rows(self, members: _Cases) -> tuple[pd.DataFrame, Array]:
+        """Terms of cases as one table, and their times."""
+        return _table_of([self.terms(case) for case, _ in members]), np.concatenate([ms for _, ms in members])
 
     def _left_out(self, X: pd.DataFrame) -> Iterator[tuple[str, NDArray[np.intp]]]:
-        """Rows that calibration leaves out: inner batch sizes in four folds, the CNNs of each card, then of each chip.
-
-        Cards and chips are those with proxies; a card counts where another one of its chip has CNNs, too.
-        """
+        """Rows that calibration leaves out: inner batch sizes in four folds, the CNNs of each chip."""
         target = (X["kind"].fillna("target") == "target").to_numpy()
         series = X.groupby(["cnn", "image_size", "precision", "framework"], dropna=False)["batch_size"]
         rank, last = series.rank("dense").to_numpy() - 1, series.transform("nunique").to_numpy() - 1
         inner = target & (rank > 0) & (rank < last)
         for k in range(_FOLDS_OF_SIZES):
             yield MEASURED, np.flatnonzero(inner & (rank % _FOLDS_OF_SIZES == k))
-        gpus = X["gpu"].to_numpy(dtype=str)
-        designs = np.array([design_of(device_of(gpu)) for gpu in gpus])
-        having = sorted(set(gpus[~target]) & set(gpus[target]))
-        by_design = {
-            design: [gpu for gpu in having if design_of(device_of(gpu)) == design] for design in designs
-        }
-        for design, cards in sorted(by_design.items()):
-            for gpu in cards if len(cards) > 1 else ():
-                yield _CARD, np.flatnonzero(target & (gpus == gpu))
-            if cards and len(by_design) > 1:
-                yield UNSEEN, np.flatnonzero(target & (designs == design))
+        yield from (left_out for left_out in super()._left_out(X) if left_out[0] == UNSEEN)
 
     def _learned(self) -> dict[str, Any]:
         self._check_fitted("general_")
         measured = [
-            {
-                "device": device,
-                "mode": list(mode),
-                "host_ms": proxies.host_ms,
-                "proxies": {
-                    name: [np.exp(curve.log_sizes).round().tolist(), np.exp(curve.log_ms).tolist()]
-                    for name, curve in proxies.curves.items()
-                },
-            }
-            for (device, mode), proxies in self.measured_.items()
+            [
+                *where,
+                proxies.host_ms,
+                {name: np.exp(curve).tolist() for name, curve in proxies.curves.items()},
+            ]
+            for where, proxies in self.measured_.items()
         ]
-        names = ("cnn", "image_size", "mode", "device")
-        laws = [dict(zip(names, key, strict=True)) | law._asdict() for key, law in self.laws_.items()]
+        laws = [[*key, *law] for key, law in self.laws_.items()]
         return {"measured": measured, "general": self.general_, "gpus": list(self.gpus_), "laws": laws}
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
-        self.measured_ = {
-            (str(entry["device"]), tuple(entry["mode"])): _Proxies(
-                finite(entry["host_ms"]),
-                {
-                    name: _Curve(*(np.log([finite(v) for v in values]) for values in columns))
-                    for name, columns in entry["proxies"].items()
-                },
-            )
-            for entry in learned["measured"]
-        }
-        self.general_ = {
-            kind: {name: finite(law[name]) for name in _TERMS} for kind, law in learned["general"].items()
-        }
+        self.measured_ = {}
+        for device, mode, host_ms, curves in learned["measured"]:
+            logs = {
+                name: _Curve(*(np.log([finite(v) for v in values]) for values in curves[name]))
+                for name in curves
+            }
+            self.measured_[str(device), tuple(mode)] = _Proxies(finite(host_ms), logs)
+        self.general_ = {kind: _coefficients(law) for kind, law in learned["general"].items()}
         self.gpus_ = tuple(learned["gpus"])
         self.laws_ = {
-            (
-                str(entry["cnn"]),
-                int(entry["image_size"]),
-                tuple(entry["mode"]),
-                str(entry["device"]),
-            ): _OwnLaw(
-                {name: finite(entry["coefficients"][name]) for name in _TERMS},
-                *(finite(entry[name]) for name in ("factor", "low", "high")),
+            (str(cnn), int(image_size), str(device), tuple(mode)): _OwnLaw(
+                _coefficients(law), *map(finite, range_and_factor)
             )
-            for entry in learned["laws"]
+            for cnn, image_size, device, mode, law, *range_and_factor in learned["laws"]
         }
+
+
+def _pulled(terms: pd.DataFrame, times: Array, general: dict[str, float], power: float) -> dict[str, float]:
+    """Coefficients of one CNN, pulled to the general ones by one more row for each term.
+
+    Such a row has only the mean of its term; its target is that term's part of the time by the general ones.
+    """
+    import pandas as pd
+
+    relative = terms.div(times, axis=0)
+    share = (relative**power).mean() ** (1 / power)
+    in_general = share * pd.Series(general)
+    held = in_general.index[in_general > 0]
+    alone = pd.DataFrame(np.diag(share), share.index, share.index).loc[held]
+    measured = np.append(np.ones(len(times)), in_general[held])
+    pull = (_NEAR_GENERAL * in_general[held] ** power) ** 2
+    weights = np.append(np.ones(len(times)), pull)
+    return _regression(pd.concat([relative, alone], ignore_index=True), measured, weights, power)
+
+
+def _coefficients(stored: Mapping[str, Any]) -> dict[str, float]:
+    return {name: finite(stored[name]) for name in _TERMS}
+
+
+def _power(case: Case) -> float:
+    return _POWERS.get(case.mode.framework, _POWER)
 
 
 def _kind(case: Case) -> str:
@@ -678,27 +630,36 @@ def _kind(case: Case) -> str:
     return f"{case.mode.framework} on {'processors' if is_cpu(case.gpu.name) else 'GPUs'}"
 
 
+def _where(case: Case) -> _Where:
+    return case.gpu.name, _words(case.mode)
+
+
 def _key(case: Case) -> _Key:
-    return case.cnn, case.image_size, _words(case.mode), case.gpu.name
+    return case.cnn, case.image_size, *_where(case)
 
 
-def _measured(X: pd.DataFrame, times: Array) -> dict[tuple[str, ModeWords], _Proxies]:
+def _is_card_of(device: str, gpu: Gpu) -> bool:
+    """Whether a device has the chip of a GPU."""
+    return design_of(device_of(device)) == design_of(gpu)
+
+
+def _measured(X: pd.DataFrame, times: Array) -> dict[_Where, _Proxies]:
     """Proxies by device and mode: the median at each batch size, rising with it."""
     busy, host = (
         X[name].to_numpy(dtype=float) if name in X else np.full(len(X), np.nan)
         for name in ("gpu_time_ms", "host_time_ms")
     )
-    points: dict[tuple[str, ModeWords], dict[str, dict[float, list[float]]]] = {}
-    hosts: dict[tuple[str, ModeWords], list[float]] = {}
-    for case, rows in cases_of(X):
-        where = case.gpu.name, _words(case.mode)
-        curve = points.setdefault(where, {}).setdefault(case.cnn, {})
-        on_gpu = np.isfinite(busy[rows]) & np.isfinite(host[rows])
-        hosts.setdefault(where, []).extend(np.where(on_gpu, host[rows], 0.0))
-        for size, ms in zip(case.batch_sizes, np.where(on_gpu, busy[rows], times[rows]), strict=True):
-            curve.setdefault(float(size), []).append(float(ms))
-    curves = {
-        where: {name: _Curve.of(by_size[name]) for name in sorted(by_size)}
-        for where, by_size in points.items()
-    }
-    return {where: _Proxies(float(np.median(hosts[where])), curves[where]) for where in points}
+    on_gpu = np.isfinite(busy) & np.isfinite(host)
+    busy, host = np.where(on_gpu, busy, times), np.where(on_gpu, host, 0.0)
+    sizes = X["batch_size"].to_numpy(dtype=float)
+    measured: dict[_Where, _Proxies] = {}
+    for where, members in _grouped(cases_of(X), lambda member: _where(member[0])).items():
+        curves = {}
+        for name, of_proxy in sorted(_grouped(members, lambda member: member[0].cnn).items()):
+            at = np.concatenate([rows for _, rows in of_proxy])
+            own_sizes = np.unique(sizes[at])
+            middle = [np.median(busy[at][sizes[at] == size]) for size in own_sizes]
+            curves[name] = _Curve(np.log(own_sizes), np.log(np.maximum.accumulate(middle)))
+        at = np.concatenate([rows for _, rows in members])
+        measured[where] = _Proxies(float(np.median(host[at])), curves)
+    return measured

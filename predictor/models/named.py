@@ -31,7 +31,7 @@ from predictor.models.registry import PREDICTORS, WHOLE_METHODS, estimator_class
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 ERRORS_IN = {
     "problem-scaling": "an unseen batch size",

@@ -2,12 +2,18 @@
 
 import csv
 import json
+import re
 from dataclasses import asdict
 from itertools import product
+from pathlib import Path
 
 import pytest
 from case_tables import table
+from fastapi.testclient import TestClient
 
+import epochcast
+from api.main import create_app
+from api.settings import Settings
 from predictor.answers.answer import PredictionRow, predict
 from predictor.cnns.zoo import zoo_cnn
 from predictor.files import data_root
@@ -126,6 +132,18 @@ def test_proxies_among_the_measurements_answer_a_gpu_that_no_model_knows(client)
     [row] = answer["rows"]
     assert (row["method"], row["gpu"]) == ("proxy-times", "Tesla K80")
     assert row["high_ms"] / row["low_ms"] > 3.0  # another chip than those of the fit
+
+
+def test_the_study_s_question_is_answered_by_a_model_fitted_on_tables_of_a_processor(tmp_path):
+    folder = data_root() / "measurements"
+    tables = [folder / f"cpu_chainer_{name}.csv.gz" for name in ("founding_proxies", "cnns")]
+    epochcast.fit(tables, methods=["proxy-times"], out=tmp_path / "model.json")
+    page = Path(__file__).parents[2] / "docs" / "study.md"
+    [question] = re.findall("--json '(.+)'", page.read_text(encoding="utf-8"))
+    settings = Settings(store="", model=str(tmp_path / "model.json"), log_level="error")
+    with TestClient(create_app(settings)) as service:
+        [row] = service.post("/v1/predictions", json=json.loads(question)).json()["rows"]
+    assert (row["method"], row["batch_size"], row["low_ms"] > 0) == ("proxy-times", 24, True)
 
 
 def test_rows_come_as_csv_where_that_alone_is_accepted(client):

@@ -213,7 +213,7 @@ def test_methods_lie_beside_their_model_as_json(refitted, tmp_path):
 
 
 def test_a_damaged_file_of_methods_is_refused(tmp_path):
-    without_fields = json.dumps({"format_version": 3, "errors": {}, "fitted": {"gpu-specs": {}}}).encode()
+    without_fields = json.dumps({"format_version": 4, "errors": {}, "fitted": {"gpu-specs": {}}}).encode()
     for content in (b"no gzip", b"", gzip.compress(without_fields)):
         (tmp_path / "mine_methods.json.gz").write_bytes(content)
         with pytest.raises(ArtifactError, match="holds damaged methods"):
