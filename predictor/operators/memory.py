@@ -242,7 +242,7 @@ def _old_gradients(table: LayerTable, parameters: Bytes) -> tuple[dict[int, floa
     """
     ends = _ends(table)
     until = np.array([-1 if layer.old_gradient is None else layer.old_gradient for layer in table], dtype=int)
-    at_end = {int(end): float(parameters[until >= end].sum()) for end in np.unique(ends)}
+    at_end = {end: float(parameters[until >= end].sum()) for end in sorted(set(ends.tolist()))}
     outlives = (until[None, :] >= ends[:, None]) & (ends[None, :] != ends[:, None])
     return {end: held for end, held in at_end.items() if held}, outlives @ parameters
 
@@ -306,7 +306,7 @@ def _held(kept: Sequence[_Kept], ends: NDArray[np.int64], learns: NDArray[np.boo
     until = np.array([activation.end for activation in kept], dtype=int)
     np.subtract.at(changes, until + 1, [activation.bytes for activation in kept])
     held = np.cumsum(changes)[:n]
-    for end in np.unique(ends[learns]):
+    for end in sorted(set(ends[learns].tolist())):
         later = sum(kept_tensor.bytes for kept_tensor in kept if kept_tensor.first <= end < kept_tensor.end)
         own = np.cumsum(_placed([kept[index] for index in np.flatnonzero(until == end).tolist()], n))
         runs_last = learns & (ends == end)

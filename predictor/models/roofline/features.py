@@ -99,7 +99,10 @@ def kernel_features(
     if family == "conv":
         features = _conv_features(name, columns, batch_size, xp)
         features["compute_bound"] = _compute_bound(compute, memory)
-        return features | {"tensor_gain": _tensor_gain(family, compute, memory, rates, xp)}
+        gains = xp.any(is_gaining(family, rates))
+        return features | {
+            "tensor_gain": _tensor_gain(family, compute, memory, rates, xp) if gains else xp.zeros(1)
+        }
     if family == "depthwise":
         return {
             "one": xp.ones(1),
