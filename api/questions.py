@@ -142,7 +142,7 @@ def _type_of(option: Option) -> Any:
         return Literal[option.choices]
     if option.kind == "anchors":
         return Annotated[list[AnchorIn], Field(max_length=MAX_ANCHORS)]
-    return {"word": Name, "loader": Name, "flag": bool}[option.kind]
+    return {"word": Name, "names": Name, "loader": Name, "flag": bool}[option.kind]
 
 
 def _field_of(option: Option, *, needed: bool = False) -> tuple[Any, Any]:

@@ -22,10 +22,12 @@ from typing import Any
 
 from predictor.answers.answer import answer
 from predictor.answers.compare import Comparison, compare
+from predictor.answers.offers import billed_hours, paid_hours
 from predictor.answers.question import Plan, Question
 from predictor.answers.ranking import chance_within
 from predictor.answers.resolved import LeftOutWarning, ResolvedQuestion
 from predictor.catalogue.offers import Offer, hourly_usd
+from predictor.catalogue.providers import billing_h
 
 ALIKE = 1.02 * (1 + 1e-9)
 """Times the least of a time or cost that a verdict may call so: what reads the same to two digits within 2 %."""
@@ -90,9 +92,13 @@ class Choice:
 
     def chance(self, plan: Plan) -> float:
         """Probability that budget and deadline hold."""
-        limit_h = min(plan.deadline_h or math.inf, (plan.budget_usd or math.inf) / self.usd_per_hour)
+        paid_h = paid_hours(
+            (plan.budget_usd or math.inf) / self.usd_per_hour, *billing_h(self.offer.split()[0])
+        )
+        limit_h = min(plan.deadline_h or math.inf, float(paid_h))
         setup_h = plan.setup_minutes / 60
-        return chance_within(limit_h - setup_h, *(h - setup_h for h in (self.hours, self.low_h, self.high_h)))
+        hours = (limit_h, self.hours, self.low_h, self.high_h)
+        return float(chance_within(*(own_h - setup_h for own_h in hours)))
 
 
 @cache
@@ -148,7 +154,7 @@ def choices_of(query: Drawn, batch_size: int) -> list[Choice]:
             (plan.epochs * epoch_s + (start_s or 0.0)) / 3600 + plan.setup_minutes / 60
             for epoch_s, start_s in zip(epochs, starts, strict=True)
         ]
-        times = (*hours, hours[0] * usd, usd)
+        times = (*hours, float(billed_hours(hours[0], *billing_h(offer.split()[0]))) * usd, usd)
         choices.append(
             Choice(
                 row.gpu, offer, row.gpus_used, batch_size, *times, row.fits_in_memory, not row.extrapolates

@@ -17,6 +17,7 @@ from predictor.answers.notes import (
 )
 from predictor.catalogue.devices import short_name
 from predictor.catalogue.modes import COMPILED, mode_in_words
+from predictor.catalogue.providers import all_providers
 
 if TYPE_CHECKING:
     from predictor.answers.question import Question
@@ -107,6 +108,7 @@ def comparison_notes(records: Records, question: "Question") -> list[Note]:
     """Notes on a comparison beside its verdict's, which say what limits the best row and would narrow its interval."""
     return [
         *_shared_notes(records, question, "which each time holds once"),
+        *_bills(records),
         *notes_of(Priority.DETAIL, _idle(records)),
         *notes_of(Priority.VERBOSE, _loading(records, question), _COST, _PARETO, _energy(records)),
     ]
@@ -274,6 +276,19 @@ def _idle(records: Records) -> str:
     idle = [row for row in records if (row["offer_gpu_count"] or 1) * row["nodes"] >= row["gpus_used"] + 1]
     gpus = ", ".join(dict.fromkeys(f"{short_name(row['gpu'])} ({row['offer_gpu_count']:g})" for row in idle))
     return f"Rented only with more GPUs than work, all of which are paid for: {gpus}." if idle else ""
+
+
+def _bills(records: Records) -> list[Note]:
+    """How providers bill, which matters where a rental is billed for longer than its training."""
+    rows = {row["offer"].partition(" ")[0]: row for row in records if row["usd_per_hour"]}
+    words = []
+    for name in filter(all_providers().get, rows):
+        least_s, usd = all_providers()[name].least_billed_s, all_providers()[name].egress_usd_per_gb
+        out = "" if usd is None else f" and US$ {usd:g} a GB to the internet, not counted"
+        words.append(f"{name} {'in an unknown way' if least_s is None else f'at least {least_s:g} s'}{out}")
+    times = (row["total_cost_usd"] / row["usd_per_hour"] / row["total_time_h"] for row in rows.values())
+    priority = Priority.DETAIL if max(times, default=1.0) > 1.01 else Priority.VERBOSE
+    return notes_of(priority, f"Bills: {'; '.join(words)}." if words else "")
 
 
 def _energy(records: Records) -> str:

@@ -93,6 +93,10 @@ class _OfPredictCompareParallelWatch(TypedDict, total=False):
     """Your own price file, with the columns of offers.csv. By default the shipped prices."""
     spot: bool
     """Use spot prices."""
+    provider: str | Sequence[str] | None
+    """Offers of these providers only (aws,gcp), or of all but those with ! (!vast); marketplaces count if named. By default all."""
+    offer_region: str | Sequence[str] | None
+    """Offers there only: a provider's region or its beginning (us-east), eu, europe, us, america, asia, australia, africa, or any, of offers that name no place; ! leaves out. By default everywhere."""
 
 
 class _OfPredictCompareWatch(TypedDict, total=False):

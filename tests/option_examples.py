@@ -33,6 +33,8 @@ EXAMPLES: dict[str, Any] = {
     "spot": True,
     "marketplaces": True,
     "usd_per_hour": 0.12,
+    "provider": "gcp,aws",
+    "offer_region": "us-central1",
     "region": "FRA",
     "anchors": [ANCHOR],
     "measurements": "mine.csv",

@@ -25,16 +25,14 @@ _COLUMNS = (
     Column("spot", lambda r: number(r["spot_usd_per_hour"]), rank=1),
     Column("vCPUs", lambda r: f"{r['vcpus']:g}" if r["vcpus"] else "", rank=3),
     Column("GiB", lambda r: f"{r['memory_gib']:g}" if r["memory_gib"] else "", rank=3),
+    Column("billed s", lambda r: number(r["least_billed_s"]), rank=3),
+    Column("US$/GB out", lambda r: number(r["egress_usd_per_gb"]), rank=3),
     Column("region", lambda r: r["region"] or "", left=True, rank=4),
     Column("date", lambda r: str(r["retrieved_on"]), left=True, rank=2),
     Column("historic", lambda r: "historic" if r["historic"] else "", left=True, rank=2),
     Column("marketplace", lambda r: "marketplace" if r["marketplace"] else "", left=True, rank=2),
 )
-
-
-@app.callback()
-def _group() -> None:
-    """Cloud offers and their prices."""
+_BILLING = ("least_billed_s", "billed_by_s", "egress_usd_per_gb")
 
 
 @app.command("list")
@@ -48,10 +46,14 @@ def list_command(
     """List what GPUs cost to rent, cheapest first."""
     from predictor.catalogue.devices import find_gpu
     from predictor.catalogue.offers import load_offers
+    from predictor.catalogue.providers import all_providers
 
     gpu_name = None if gpu is None else find_gpu(gpu).name
     dated = [offer for offer in load_offers(offers) if historic or not offer.historic]
     records = [asdict(offer) for offer in dated if gpu_name in (None, offer.gpu)]
+    for record in records:
+        provider = all_providers().get(record["provider"])
+        record |= {name: getattr(provider, name, None) for name in _BILLING}
     records.sort(key=lambda r: (r["usd_per_hour"] is None, r["usd_per_hour"]))
     if records or output is not Format.table:
         title = f"{counted(len(records), 'offer')}; US$ per hour of the whole instance"

@@ -33,7 +33,7 @@ from predictor.answers.ranking import (
     NOT_COUNTED,
     ComparisonRow,
     Interruptions,
-    chances,
+    chance_within,
     misses_by,
     pareto_front,
     ranking_order,
@@ -125,15 +125,20 @@ class Priced:
         return _total_h(self.plan, self.machines.at_once[self.machine], self.rows)
 
     @cached_property
-    def usd_per_hour(self) -> Array:
-        """Price of the machine; NaN where it is not for rent."""
-        return self.machines.offers.usd_per_hour[self.machine]
+    def total_usd(self) -> Array:
+        """Bill of the plan; NaN where a machine is not for rent."""
+        return self.rows.billed_usd(self.total_h[0])
 
     @cached_property
-    def total_usd(self) -> Array:
-        """Cost of the plan; NaN where a machine is not for rent."""
-        total_usd: Array = self.total_h[0] * self.usd_per_hour
-        return total_usd
+    def limits_h(self) -> list[Array] | None:
+        """Hours within which budget and deadline hold, and `total_h`, without set-up; None without limits.
+
+        NaN where a price is not known.
+        """
+        plan = self.plan
+        limits = [] if plan.deadline_h is None else [np.full(len(self.machine), plan.deadline_h)]
+        limits += [] if plan.budget_usd is None else [self.rows.paid_hours(plan.budget_usd)]
+        return [hours - plan.setup_h for hours in (np.min(limits, axis=0), *self.total_h)] if limits else None
 
     @cached_property
     def misses_by(self) -> Array | None:
@@ -191,15 +196,14 @@ class Priced:
         is_sure = None
         if never_measured(best):
             is_sure = np.array([not reasons for reasons in self.rows.iterations.reasons()])
-        hours = [ends - self.plan.setup_h for ends in self.total_h]
         return Standing(
             fits=self.rows.numbers["fits_in_memory"],
             is_other=self.is_other(best.batch_size),
             time_h=self.total_h[0],
             cost_usd=self.total_usd,
-            dear=self.total_h[2] * (self.usd_per_hour if self.plan.rank_by == "cost" else 1.0),
+            dear=self.rows.billed_usd(self.total_h[2]) if self.plan.rank_by == "cost" else self.total_h[2],
             misses_by=self.misses_by,
-            safety=safety(self.plan, self.usd_per_hour, *hours),
+            safety=safety(*self.limits_h) if self.limits_h else np.zeros(len(self.machine)),
             is_sure=is_sure,
         )
 
@@ -587,7 +591,8 @@ class Comparer:
         """The fields of rows at these places, without what compares them."""
         n, plan, answers, priced = len(places), self.plan, priced.answers, priced.at(places)
         rows, offers = priced.rows, [self.machines.offers.offers[i] for i in priced.machine.tolist()]
-        numbers, per_hour, at_once = rows.numbers, priced.usd_per_hour, self.machines.at_once[priced.machine]
+        numbers, limits_h, at_once = rows.numbers, priced.limits_h, self.machines.at_once[priced.machine]
+        per_hour = numbers["usd_per_hour"]
         first = answers.first[priced.device]
         row = first + priced.split
         beside = np.concatenate([first + answers.asked[row], row + answers.n_splits[priced.device]])
@@ -610,7 +615,7 @@ class Comparer:
             "vcpus": [None if offer is None else offer.vcpus for offer in offers],
             "data_exceeds": data_exceeded(self.resolved.data_set, offers),
             "one_gpu_time_h": one_h,
-            "one_gpu_cost_usd": one_h * per_hour,
+            "one_gpu_cost_usd": on_asked.billed_usd(one_h),
             "cost_low_usd": numbers[EPOCH_TIMES[1]] * per_hour / 3600.0,
             "cost_high_usd": numbers[EPOCH_TIMES[2]] * per_hour / 3600.0,
             "epochs": [plan.epochs] * n,
@@ -619,11 +624,11 @@ class Comparer:
             "total_low_h": low_h.tolist(),
             "total_high_h": high_h.tolist(),
             "total_cost_usd": usd,
-            "total_low_usd": low_h * per_hour,
-            "total_high_usd": high_h * per_hour,
+            "total_low_usd": rows.billed_usd(low_h),
+            "total_high_usd": rows.billed_usd(high_h),
             "within_budget": within(usd, plan.budget_usd),
             "within_deadline": within(hours, plan.deadline_h),
-            "chance": chances(plan, plain(per_hour), hours, low_h.tolist(), high_h.tolist()),
+            "chance": chance_within(*limits_h) if limits_h else nothing,
             "misses_by": nothing if missed is None else missed.tolist(),
             "common_batch_size": [self.common] * n,
             "fastest_batch_size": fastest["batch_size"][n:].tolist(),

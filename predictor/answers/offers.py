@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from predictor.answers.grid import ENDS, Iterations, Places
 from predictor.answers.loading import LOADING_TIMES, WAITS, feed_of_rentals, starts, with_loading
@@ -22,6 +22,7 @@ from predictor.catalogue.grids import Grid, find_grid, grid_of
 from predictor.catalogue.links import all_links, find_link, usual_link
 from predictor.catalogue.modes import Mode
 from predictor.catalogue.offers import Offer, Prices, hourly_usd
+from predictor.catalogue.providers import billing_h
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.data_parallel import Team
@@ -95,13 +96,15 @@ class Offers:
     """Offers as columns (None: no offer): `feed` is what feeds their GPUs, None where loading is not counted.
 
     `usd_per_hour` is the price of as many machines as the question has nodes; NaN without an offer. `g_co2e_per_kwh` is
-    that of the question's region, or else of the offer's place; NaN where it is not known.
+    that of the question's region, or else of the offer's place; NaN where it is not known. `billing`: `billing_h` of
+    each, of shape (2, n_offers).
     """
 
     offers: Sequence[Offer | None]
     feed: Feed | None
     usd_per_hour: Array
     g_co2e_per_kwh: Array
+    billing: Array
 
     @classmethod
     def of(cls, resolved: ResolvedQuestion, offers: Sequence[Offer | None], feed: Feed | None) -> Offers:
@@ -110,7 +113,8 @@ class Offers:
         usd = np.array([math.nan if offer is None else hourly_usd(offer, spot) for offer in offers])
         grids = (_grid(resolved.question.region, offer) for offer in offers)
         grams = np.array([math.nan if grid is None else grid.g_co2e_per_kwh for grid in grids])
-        return cls(offers, feed, resolved.question.nodes * usd, grams)
+        billing = np.array([billing_h(offer.provider if offer else "") for offer in offers]).reshape(-1, 2).T
+        return cls(offers, feed, resolved.question.nodes * usd, grams, billing)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,6 +175,17 @@ class OfferRows:
         more |= {name: more[wh] * grams / 1000.0 for name, wh in zip(CO2, ENERGIES, strict=True)}
         return replace(self, numbers=numbers | more)
 
+    def billed_usd(self, hours: Array) -> Array:
+        """Bill of each row's machine for its `hours`, of shape (n_rows,); NaN where it is not for rent."""
+        usd: Array = billed_hours(hours, *self.offers.billing[:, self.offer]) * self.numbers["usd_per_hour"]
+        return usd
+
+    def paid_hours(self, usd: float) -> Array:
+        """Hours of each row's machine that `usd` pay for; infinite if it is free, NaN if it is not for rent."""
+        per_hour = self.numbers["usd_per_hour"]
+        hours = np.divide(usd, per_hour, out=np.where(per_hour == 0, np.inf, np.nan), where=per_hour > 0)
+        return paid_hours(hours, *self.offers.billing[:, self.offer])
+
     def rows(self, places: Sequence[int] | Places) -> OfferRows:
         """These rows."""
         chosen = np.asarray(places, dtype=np.int64)
@@ -182,6 +197,20 @@ class OfferRows:
             working=self.working[chosen],
             numbers=numbers,
         )
+
+
+def billed_hours(hours: ArrayLike, least_h: ArrayLike, step_h: ArrayLike) -> Array:
+    """Hours that are billed for a rental: whole steps, if it grows by such, and at least the shortest bill."""
+    step = np.where(step_h, step_h, 1.0)
+    whole_h = np.ceil(np.round(np.divide(hours, step), 9)) * step
+    return np.maximum(np.where(step_h, whole_h, hours), least_h)
+
+
+def paid_hours(hours: ArrayLike, least_h: ArrayLike, step_h: ArrayLike) -> Array:
+    """Longest rental that the price of `hours` pays for, 0 if it is less than the shortest bill."""
+    step = np.where(step_h, step_h, 1.0)
+    whole_h = np.floor(np.round(np.divide(hours, step), 9)) * step
+    return np.where(np.less(hours, least_h), 0.0, np.where(step_h, whole_h, hours))
 
 
 def _loaded(iterations: Iterations, feed: Feed | None, working: Places) -> dict[str, NDArray[Any]]:

@@ -218,6 +218,9 @@ KINDS: dict[str, Kind] = {
     "word": Kind(lambda _, value: str(value).strip(), "str", ("string",), "NAME"),
     "flag": Kind(_flag, "bool", ("boolean",), ""),
     "file": Kind(_file, "str | PathLike[str]", ("string",), "FILE"),
+    "names": Kind(
+        lambda _, value: ",".join(map(str, as_list(value))), "str | Sequence[str]", ("string",), "NAMES"
+    ),
     "words": Kind(lambda _, value: tuple(as_list(value)), "str | Sequence[str]", ("array",), "WORD"),
     "sizes": Kind(lambda _, value: tuple(as_list(value)), "int | str | Sequence[int | str]", ("array",), "N"),
     "anchors": Kind(_anchors, "Iterable[Anchor | Mapping[str, Any]]", ("array",), ""),

@@ -54,6 +54,7 @@ RANKINGS = ("cost", "time")
 
 # Which answers read an option (`predictor.answers.options.ANSWERS`).
 _COSTS = ("predict", "compare", "bulk")
+_PRICED = (*_COSTS, "watch", "parallel")
 _EPOCHS = (*_COSTS, "cell")
 _LOADED = (*_EPOCHS, "watch")
 _TEAMS = (*_LOADED, "parallel")
@@ -189,13 +190,20 @@ class Question:
         choices=SOURCES, usual="reading is taken as faster than decoding")
     offers: str | PathLike[str] | Sequence[Offer] | None = option(None,
         "Your own price file, with the columns of offers.csv.", "file", _PRICES, usual="the shipped prices",
-        remote=False, answers=(*_COSTS, "watch", "parallel"))
-    spot: bool = option(False, "Use spot prices.", "flag", _PRICES, answers=(*_COSTS, "watch", "parallel"))
+        remote=False, answers=_PRICED)
+    spot: bool = option(False, "Use spot prices.", "flag", _PRICES, answers=_PRICED)
     marketplaces: bool = option(False, "Count marketplaces, whose hosts differ, for GPUs that clouds rent, too.",
         "flag", _PRICES, answers=_COSTS)
     usd_per_hour: float | None = option(None,
         "US$ per hour of a machine of your own, instead of offers (`epochcast offer own` works it out).", "usd",
         _PRICES, usual="the offers' prices", free=True, answers=_COSTS)
+    provider: str | None = option(None,
+        "Offers of these providers only (aws,gcp), or of all but those with ! (!vast); marketplaces count if named.",
+        "names", _PRICES, usual="all", answers=_PRICED)
+    offer_region: str | None = option(None,
+        "Offers there only: a provider's region or its beginning (us-east), eu, europe, us, america, asia, australia, "
+        "africa, or any, of offers that name no place; ! leaves out.", "names", _PRICES, usual="everywhere",
+        answers=_PRICED)
     region: str | None = option(None,
         "Whose electricity CO2 is counted of: a cloud's region (us-central1), or a country's ISO code (FRA).",
         panel=_PRICES, usual="the offer's, where it is known", answers=("predict", "compare"))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from predictor.answers.answer import PredictionRow
 from predictor.answers.grid import Places
@@ -186,56 +186,26 @@ _Z = 1.6448536269514722
 """Standard deviations from the median of a normal distribution to its 5 % and 95 % points."""
 
 
-def chance_within(limit: float, value: float, low: float, high: float) -> float:
-    """Probability that a quantity is at most `limit`, from its estimate and 90 % interval, 0 < low <= value <= high.
+def chance_within(limit: ArrayLike, value: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+    """Probability that quantities are at most `limit`, from estimates and 90 % intervals, 0 < low <= value <= high.
 
-    The logarithm of the quantity is taken as normal on either side of the estimate, with 5 % of the probability beyond
+    The logarithm of a quantity is taken as normal on either side of the estimate, with 5 % of the probability beyond
     each end of the interval: an assumption about tails that no calibration tests.
     """
-    if limit <= 0:
-        return 0.0
-    distance = math.log(limit / value)
-    spread = math.log(high / value) if distance > 0 else math.log(value / low)
-    if spread == 0 or distance == 0:
-        return 0.5 if distance == 0 else float(distance > 0)
-    return 0.5 * (1.0 + math.erf(_Z * distance / spread / math.sqrt(2.0)))
+    sigmas = _Z * safety(limit, value, low, high)
+    return np.where(np.isnan(limit), np.nan, 0.5 * (1.0 + _ERF(sigmas / math.sqrt(2.0))))
 
 
-def safety(plan: Plan, usd_per_hour: Array, *ends_h: Array) -> Array:
-    """What grows with the chance that budget and deadline hold, by row: `chance_within` before its error function.
-
-    0 without limits; least where a price is not known. `ends_h`: hours of the training without set-up and the ends of
-    their interval.
-    """
-    limits_h = [] if plan.deadline_h is None else [np.full(len(usd_per_hour), plan.deadline_h)]
-    if plan.budget_usd is not None:
-        free = np.where(usd_per_hour == 0, np.inf, np.nan)
-        limits_h.append(np.divide(plan.budget_usd, usd_per_hour, out=free, where=usd_per_hour > 0))
-    if not limits_h:
-        return np.zeros(len(usd_per_hour))
-    hours, low_h, high_h = ends_h
-    left_h = np.min(limits_h, axis=0) - plan.setup_h
+def safety(limit: ArrayLike, value: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+    """What grows with the chance that limits hold: `chance_within` before its error function; least for NaN."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        distance = np.log(np.maximum(left_h, 0.0) / hours)
-        spread = np.where(distance > 0, np.log(high_h / hours), np.log(hours / low_h))
-        return np.nan_to_num(np.where(distance == 0, 0.0, distance / spread), nan=-np.inf)
+        distance = np.log(np.divide(np.maximum(limit, 0.0), value))
+        spread = np.where(distance > 0, np.log(np.divide(high, value)), np.log(np.divide(value, low)))
+        grows = np.where(distance == 0, 0.0, distance / spread)
+    return np.where(np.isnan(grows), -np.inf, grows)
 
 
-def chances(plan: Plan, usd_per_hour: Sequence[float | None], *ends_h: Sequence[float]) -> list[float | None]:
-    """Probability that budget and deadline both hold, by row; None without limits, or with a budget but no price.
-
-    `ends_h`: hours of the training, and the low and the high end of their interval. The cost is time x price, so the
-    tighter of the two decides.
-    """
-    chances_of_rows: list[float | None] = []
-    for usd, *hours in zip(usd_per_hour, *ends_h, strict=True):
-        limits_h = [] if plan.deadline_h is None else [plan.deadline_h]
-        if plan.budget_usd is not None:
-            limits_h.append(math.nan if usd is None else plan.budget_usd / usd if usd else math.inf)
-        is_known = limits_h and not any(map(math.isnan, limits_h))
-        left_h = (end_h - plan.setup_h for end_h in (min(limits_h), *hours)) if is_known else ()
-        chances_of_rows.append(chance_within(*left_h) if is_known else None)
-    return chances_of_rows
+_ERF = np.vectorize(math.erf, otypes=[float])
 
 
 def within(values: Sequence[float | None], limit: float | None) -> list[bool | None]:

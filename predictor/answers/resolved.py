@@ -44,6 +44,7 @@ from predictor.catalogue.modes import (
     products_in_fp32,
 )
 from predictor.catalogue.offers import Offer, Prices, hourly_usd, load_offers
+from predictor.catalogue.providers import chosen_offers
 from predictor.checks import MAX_BATCH_SIZE, as_list, of_kind, positive_number, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import has_own_image_size, other_form_in_words, resolve_cnn
@@ -219,7 +220,7 @@ class ResolvedQuestion:
             question.n_gpus == 1 or question.link is not None or "all" not in as_list(question.gpus)
         ):
             return self.training.on_each(gpus)
-        marketplaces, per_node = question.marketplaces or not for_rent, self.team.per_node
+        marketplaces, per_node = self._takes_marketplaces or not for_rent, self.team.per_node
         offered = self.prices.of_each(per_node, spot=question.spot)
         gpus = [
             gpu for gpu in gpus
@@ -325,7 +326,8 @@ class ResolvedQuestion:
         """
         question, offers = self.question, self.question.offers
         if question.usd_per_hour is not None:
-            rented = [name for name in ("spot", "marketplaces", "offers") if getattr(question, name)]
+            of_rented = ("spot", "marketplaces", "provider", "offer_region", "offers")
+            rented = [name for name in of_rented if getattr(question, name)]
             if rented:
                 raise SchemaError(
                     f"{named('usd_per_hour')} is of your own machine, {named(rented[0])} of rented ones. Pass one of "
@@ -344,7 +346,15 @@ class ResolvedQuestion:
         elif not isinstance(offers, Prices):
             right = "a price file, or Offers"
             offers = Prices(of_kind(named("offers"), offer, Offer, right) for offer in offers)
-        return offers if question.marketplaces else offers.without_marketplaces
+        if question.provider is not None or question.offer_region is not None:
+            offers = chosen_offers(offers, question.provider, question.offer_region, named)
+        return offers if self._takes_marketplaces else offers.without_marketplaces
+
+    @property
+    def _takes_marketplaces(self) -> bool:
+        """Whether marketplaces count for every GPU: asked for, or named as the provider."""
+        names = (self.question.provider or "!").split(",")
+        return self.question.marketplaces or not all(name.startswith("!") for name in names)
 
     def cheapest_of(self, gpus: Collection[str]) -> dict[str, Offer]:
         """The cheapest machine with enough of each of these GPUs, by the GPU's name."""

@@ -16,7 +16,8 @@ class Grid:
     """The electricity of a region, averaged over a year.
 
     `g_co2e_per_kwh` counts the plants' ``operation``, or their ``life cycle``, too, as `counts` says. `region` is a
-    cloud's region or a country's ISO 3166 code, `offers` the places of offers on it, as ``provider/region``.
+    cloud's region or a country's ISO 3166 code, `areas` the parts of the world that it lies in, such as ``eu``, and
+    `offers` the places of offers on it, as ``provider/region``.
     """
 
     region: str
@@ -24,6 +25,7 @@ class Grid:
     g_co2e_per_kwh: float
     counts: str
     year: int
+    areas: tuple[str, ...]
     offers: tuple[str, ...]
     source: str
 

@@ -29,7 +29,18 @@ ROW = {
 }
 PRICES = (
     Offer("here", "one", GPU, 8, 8.0, vcpus=64, memory_gib=60, link="nvlink4", spot_usd_per_hour=6.0),
-    Offer("there", "two", GPU, 8, 9.0, vcpus=64, memory_gib=60, link="pcie5", spot_usd_per_hour=2.0),
+    Offer(
+        "there",
+        "two",
+        GPU,
+        8,
+        9.0,
+        vcpus=64,
+        memory_gib=60,
+        link="pcie5",
+        spot_usd_per_hour=2.0,
+        region="moon",
+    ),
 )
 AT_HOSTS = Offer("many", "three", GPU, 8, 1.0, vcpus=64, memory_gib=60, link="pcie5", marketplace=True)
 EPOCH, TEAM = {"samples": 50_000}, {"n_gpus": 4}
@@ -56,6 +67,8 @@ NEEDS: dict[str, dict[str, Any]] = {
     "offers": EPOCH,
     "spot": {**EPOCH, "offers": PRICES},
     "marketplaces": {**EPOCH, "offers": (*PRICES, AT_HOSTS)},
+    "provider": {**EPOCH, "offers": PRICES},
+    "offer_region": {**EPOCH, "offers": PRICES},
     "usd_per_hour": EPOCH,
     "region": EPOCH,
     "interruptions_per_day": SPOT,
@@ -66,6 +79,8 @@ NEEDS: dict[str, dict[str, Any]] = {
 
 EXAMPLES = option_examples.EXAMPLES | {
     "offers": PRICES[1:],
+    "provider": "!here",
+    "offer_region": "moon",
     "anchors": [{"gpu": GPU, "batch_size": BATCH, "iteration_time_ms": 60.0}],
     "measurements": pd.DataFrame([ROW]),
     "model": replace(Model.load(), layers=LayerModels()),

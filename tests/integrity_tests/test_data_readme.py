@@ -27,7 +27,7 @@ def missing(names, section):
 
 TABLES = (
     "gpus.csv", "offers.csv", "hosts.csv", "claims.csv", "cnns.csv", "measurement_columns.csv", "data_sets.csv",
-    "loaders.csv", "scenarios.csv", "sources.csv",
+    "loaders.csv", "scenarios.csv", "sources.csv", "providers.csv", "grids.csv",
 )  # fmt: skip
 
 

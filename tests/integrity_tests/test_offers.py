@@ -10,6 +10,7 @@ import pytest
 from predictor.answers.loading import VCPUS_OF_A_GPU, VCPUS_SPREAD
 from predictor.catalogue.devices import all_gpus
 from predictor.catalogue.offers import Offer, load_offers
+from predictor.catalogue.providers import all_providers
 
 KNOWN = json.loads(Path(__file__).with_name("known_offers.json").read_text("utf-8"))
 """Prices that are history by instance; instances with their GPU and how many; days of prices with their providers."""
@@ -50,6 +51,14 @@ def test_nine_of_ten_offers_have_the_vcpus_that_are_taken_where_an_offer_does_no
 def test_offers_of_today_are_of_49_gpus_and_14_providers(offers):
     today = [offer for offer in offers if not offer.historic]
     assert (len({offer.gpu for offer in today}), len({offer.provider for offer in today})) == (49, 14)
+
+
+def test_every_provider_of_an_offer_is_known_and_what_is_known_of_its_bills_has_a_source(offers):
+    assert {*all_providers()} == {offer.provider for offer in offers}
+    stated = [row for row in all_providers().values() if row.least_billed_s is not None]
+    assert all(
+        row.source_url.startswith("https://") and row.billed_by_s <= row.least_billed_s for row in stated
+    )
 
 
 def test_a_marketplace_says_so_in_the_name_of_its_offers(offers):

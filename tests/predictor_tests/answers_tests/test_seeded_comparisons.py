@@ -12,10 +12,12 @@ import pytest
 
 from predictor.answers.compare import Comparer, Comparison, compare
 from predictor.answers.grid import Iterations
+from predictor.answers.offers import billed_hours
 from predictor.answers.question import Plan, Question
 from predictor.answers.ranking import ComparisonRow, place_of, short_offer
 from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import short_name
+from predictor.catalogue.providers import billing_h
 
 pytestmark = pytest.mark.slow
 
@@ -203,5 +205,7 @@ def test_no_cost_differs_from_its_own_time_at_its_own_price():
                 if row.usd_per_hour is None or lasts is None:
                     assert usd is None, (compared.question, compared.plan, row.gpu, cost)
                 else:
-                    own = lasts / (3600 if time.endswith("_s") else 1) * row.usd_per_hour
+                    billing = billing_h(row.offer.split()[0])
+                    hours = lasts / 3600 if time.endswith("_s") else billed_hours(lasts, *billing)
+                    own = float(hours) * row.usd_per_hour
                     assert usd == pytest.approx(own, rel=1e-9), (compared.question, row.gpu, cost)
