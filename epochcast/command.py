@@ -18,7 +18,7 @@ from epochcast.installation import shadowed
 try:
     from epochcast.short_help import ShortHelp
     from epochcast.usage import UsageError, usage_message
-    from predictor.errors import EpochcastError, LeftOutWarning, RetiredOptionWarning
+    from predictor.errors import EpochcastError, EpochcastWarning, LeftOutWarning, RetiredOptionWarning
 except ImportError:
     if not shadowed():
         raise
@@ -135,7 +135,7 @@ def _options(
 
 def _show_warning(message: Warning | str, category: type[Warning], *location: Any, **stream: Any) -> None:
     """Print which GPUs an answer leaves out, and retired options, as one line; other warnings as Python does."""
-    if issubclass(category, LeftOutWarning | RetiredOptionWarning):
+    if issubclass(category, EpochcastWarning):
         typer.echo(str(message), err=True)
     else:
         _PYTHON_SHOWS(message, category, *location, **stream)

@@ -1,4 +1,4 @@
-"""Errors and warnings of epochcast, to be caught by name; `EpochcastError` is the root of all that it refuses."""
+"""Errors and warnings of epochcast, to be caught by name; `EpochcastError` and `EpochcastWarning` are the roots."""
 
 from predictor.errors import (
     ArtifactError,
@@ -6,6 +6,7 @@ from predictor.errors import (
     DataError,
     DeviceOutOfMemoryError,
     EpochcastError,
+    EpochcastWarning,
     LeftOutWarning,
     ModelError,
     NoisyMeasurementError,
@@ -22,6 +23,7 @@ from predictor.errors import (
 
 __all__ = [
     "ArtifactError", "BackendUnavailableError", "DataError", "DeviceOutOfMemoryError", "EpochcastError",
-    "LeftOutWarning", "ModelError", "NoisyMeasurementError", "NotFittedError", "OutOfRangeError", "ProfilingError",
-    "RetiredOptionWarning", "SchemaError", "ServiceError", "StoreError", "UnknownCnnError", "UnknownGpuError",
+    "EpochcastWarning", "LeftOutWarning", "ModelError", "NoisyMeasurementError", "NotFittedError", "OutOfRangeError",
+    "ProfilingError", "RetiredOptionWarning", "SchemaError", "ServiceError", "StoreError", "UnknownCnnError",
+    "UnknownGpuError",
 ]  # fmt: skip

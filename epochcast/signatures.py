@@ -9,11 +9,12 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import fields
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from textwrap import indent, wrap
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from epochcast.project import with_defaults
 from predictor.answers.options import KINDS, Option, options_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -27,7 +28,7 @@ def takes_options(*declared: type[Any], answer: str) -> Callable[[_Function], _F
 
     It takes the options of these dataclasses (`Question`, `Plan`) that `answer`, a word of
     `predictor.answers.options.ANSWERS`, reads. In the docstring the entry ``**options`` is replaced by one for each
-    option; signature and docstring change, nothing else.
+    option. Options that are not given are the project's (`epochcast.project`), but for those of a profile.
     """
     kinds: tuple[Any, ...] = declared
     options = {
@@ -59,7 +60,16 @@ def takes_options(*declared: type[Any], answer: str) -> Callable[[_Function], _F
                 text += "".join(f"    {line}\n" for line in wrap(about, _WIDTH))
             text = indent(text, entry["margin"])
             called.__doc__ = called.__doc__[: entry.start()] + text + called.__doc__[entry.end() :]
-        return function
+        if answer == "profile":
+            return function
+        read = {name: option for name, (option, _) in new.items()}
+
+        @wraps(called)
+        def call(*args: Any, **options: Any) -> Any:
+            with with_defaults(read, options) as (options, _):
+                return called(*args, **options)
+
+        return cast(_Function, call)
 
     return say
 

@@ -93,9 +93,13 @@ def nearest(name: str, known: Iterable[str], n: int = 3) -> str:
     return ", ".join(repr(by_key[k]) for k in matches) or "nothing is similar"
 
 
-class RetiredOptionWarning(FutureWarning):
+class EpochcastWarning(Warning):
+    """Root of all warnings: filter this to filter everything that epochcast warns of."""
+
+
+class RetiredOptionWarning(EpochcastWarning, FutureWarning):
     """An option was given by a name that the next minor version does not take."""
 
 
-class LeftOutWarning(UserWarning):
+class LeftOutWarning(EpochcastWarning, UserWarning):
     """What was named is not in the answer: a GPU without the precision that another one has, a method without rows."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from epochcast.project import with_defaults
 from epochcast.tables import Format
 from predictor.answers.options import KINDS, Option, named_by_flags, options_of, renewed
 from predictor.answers.question import ANCHOR_FIELDS, OPTIONS, RETIRED, Plan, Question, check_names
@@ -101,6 +102,8 @@ def with_options(
     derived += [_parameter(option, option.name) for option in RETIRED.values() if answer in option.answers]
     # Options of a whole training are taken only to say which command reads them.
     elsewhere = {} if Plan in kinds else options_of(Plan)
+    asked = [kind for kind in (Question, Plan) if kind in kinds]
+    of_project = {name: declared[name] for kind in asked for name in options_of(kind, answer)}
     derived += [_parameter(option, option.name, hidden=True) for option in elsewhere.values()]
 
     def decorate(command_of_formats: Callable[..., None]) -> Callable[..., None]:
@@ -127,7 +130,10 @@ def with_options(
                 check_names(options.keys() & elsewhere.keys(), declared)
                 for name, value in options.items():
                     declared[name].checked(value)
-                command(**values, options=options)
+                with with_defaults(of_project, options) as (options, words):
+                    if values.get("verbose") and words:
+                        typer.echo(words, err=True)
+                    command(**values, options=options)
 
         return _with_parameters(call, [*own.values(), *added])
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from datetime import date
 from functools import cached_property, lru_cache
+from logging import getLogger
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,7 @@ def _load(file_path: Path, _modified_ns: int) -> Prices:
         )
     if not rows:
         raise SchemaError(f"{file_path} holds no offer, only its header.")
+    getLogger("epochcast.offers").info("%s: %d offers", file_path, len(rows))
     dated = "retrieved_on" in columns
     return Prices(_offer(row, f"{file_path}, line {line}", dated) for line, row in rows)
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from logging import getLogger
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -424,6 +425,7 @@ def _doubted(forecast: IterationForecast, doubt: Reason) -> IterationForecast:
 @lru_cache(maxsize=8)
 def _read(path: str, _modified_ns: int) -> Model:
     path = str(Path(path).resolve())
+    getLogger("epochcast.model").info("reading the model %s", path)
     try:
         stored = json.loads(Path(path).read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:

@@ -1,0 +1,71 @@
+"""A project's defaults of options: ``epochcast.toml``, or ``[tool.epochcast]`` of ``pyproject.toml``.
+
+Commands and Python's functions take them where no value is given; the service and the tools of agents never do.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from logging import getLogger
+from pathlib import Path
+from typing import Any
+
+from predictor.answers.options import Option, check_known, options_of
+from predictor.answers.question import Plan, Question
+from predictor.errors import EpochcastError, SchemaError
+
+_OPTIONS = {**options_of(Question), **options_of(Plan)}
+_FILES = ("epochcast.toml", "pyproject.toml")
+_REPLACES = {
+    "usd_per_hour": ("spot", "marketplaces", "provider", "offer_region", "offers"),
+    "data_set": ("samples",),
+}
+"""Defaults that a given option takes the place of, beside its own: they would contradict it."""
+
+
+@contextmanager
+def with_defaults(
+    declared: Mapping[str, Option], given: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """The options given and the defaults of others that are declared, and these in words, empty without any.
+
+    They are of the nearest file in this folder or those above it. SchemaError, which names the file, if it cannot be
+    read, or has an unknown option or a wrong value; an error about an option of the file names it, too.
+    """
+    paths = (folder / name for folder in (Path.cwd(), *Path.cwd().parents) for name in _FILES)
+    files = ((path, _read(path, path.stat().st_mtime_ns)) for path in paths if path.is_file())
+    path, options = next(((path, options) for path, options in files if options is not None), (None, {}))
+    replaced = {*given, *(name for option in given for name in _REPLACES.get(option, ()))}
+    own = {name: value for name, value in options.items() if name in declared and name not in replaced}
+    words = (
+        f"Defaults of {path}: {', '.join(f'{name} = {value!r}' for name, value in own.items())}."
+        if own
+        else ""
+    )
+    if own:
+        getLogger("epochcast.project").info(words)
+    try:
+        yield {**own, **given}, words
+    except EpochcastError as error:
+        blamed = [name for name in own if _OPTIONS[name].shown in str(error) or name == error.option]
+        if blamed:
+            error.args = (f"{error} {path} gives {', '.join(blamed)}.",)
+        raise
+
+
+@lru_cache(maxsize=16)
+def _read(path: Path, _modified_ns: int) -> dict[str, Any] | None:
+    """The options of a file; None if it is a pyproject.toml without any."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        table = tomllib.loads(text) if path.name == _FILES[0] or "epochcast" in text else {}
+        options = table if path.name == _FILES[0] else table.get("tool", {}).get("epochcast")
+        for name, value in (options or {}).items():
+            check_known(name, _OPTIONS)
+            if _OPTIONS[name].kind == "file" and isinstance(value, str):
+                options[name] = str(path.parent / value)
+            _OPTIONS[name].checked(value)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, EpochcastError) as error:
+        raise SchemaError(f"{path} gives no options: {error}") from error
+    return options
