@@ -1,7 +1,7 @@
 """Makes the pictures of the page and of `compare --plot`: `python docs/screenshots.py`, where Chromium is installed.
 
-Run it after a change of the page; it starts a service of its own and stops it. Pictures have one pixel per dot and show
-the top of the page, so that they stay small; `--out` writes them elsewhere.
+Run it after a change of the page; it starts a service of its own and stops it. Pictures have one pixel per dot and 64
+colours, and show the top of the page, but for one of it all, so that they stay small; `--out` writes them elsewhere.
 """
 
 import argparse
@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from PIL import Image
 from service import Service
 
 DESKTOP, PHONE = (1360, 900), (390, 844)
 LIMITS = "#budget_usd=80&deadline_h=48"
 PICTURES: dict[str, tuple[tuple[int, int], str, str, str, str]] = {
     "web-desktop": (DESKTOP, "light", "en-US", LIMITS, ".top"),
+    "web-page": (DESKTOP, "light", "en-US", LIMITS, ""),
     "web-offers": (DESKTOP, "light", "en-US", LIMITS, "#offers-title"),
     "web-explanation": (DESKTOP, "light", "en-US", LIMITS, "#why-title"),
     "web-dark": (DESKTOP, "dark", "en-US", "#cnn=efficientnet_b0", ".top"),
@@ -26,7 +28,7 @@ PICTURES: dict[str, tuple[tuple[int, int], str, str, str, str]] = {
     "web-phone-offers": (PHONE, "light", "en-US", LIMITS, "#offers-title"),
     "web-phone-japanese": (PHONE, "dark", "ja-JP", f"{LIMITS}&lang=ja", "#cost-title"),
 }
-"""Of each picture: window, colours, language, question, and what stands at its top."""
+"""Of each picture: window, colours, language, question, and what stands at its top; all of the page if it is empty."""
 
 
 def main() -> None:
@@ -55,10 +57,13 @@ def _take(page: Any, address: str, top: str, path: Path) -> None:
     page.goto(address)
     page.wait_for_selector("#results:not(.empty, .busy)")
     page.wait_for_selector("#why[aria-busy=false]", state="attached")
-    page.evaluate("top => document.querySelector(top).closest('details')?.setAttribute('open', '')", top)
-    page.evaluate("top => document.querySelector(top).closest('.card, .top').scrollIntoView()", top)
+    if top:
+        page.evaluate("top => document.querySelector(top).closest('details')?.setAttribute('open', '')", top)
+        page.evaluate("top => document.querySelector(top).closest('.card, .top').scrollIntoView()", top)
     page.wait_for_timeout(300)  # charts follow the window's size a moment later
-    page.screenshot(path=path)
+    page.screenshot(path=path, full_page=not top)
+    with Image.open(path) as picture:
+        picture.convert("RGB").quantize(64).save(path, optimize=True)
     print(f"{path}: {path.stat().st_size:,} bytes")
 
 

@@ -43,7 +43,7 @@ export function offerColumns(rows) {
     { key: "total_low_h", title: t("interval"), value: (row) => row.total_low_h, cell: (row) => [bar(row, scale), make("span", { class: "ends", text: durations(3600 * row.total_low_h, 3600 * row.total_high_h, 3600 * row.total_time_h) })] },
     { key: "peak_memory_gib", title: t("memory"), value: (row) => row.peak_memory_gib, cell: (row) => `${number(row.peak_memory_gib)} ${t("gib")}` },
     { key: "measured", title: t("is_measured"), text: true, value: (row) => row.extrapolates.length, cell: (row) => extrapolationMark(row) ?? badge("good", t("measured_yes")) },
-    { key: "vcpus", title: t("host_vcpus"), value: (row) => row.vcpus, cell: (row) => (row.vcpus === null ? "–" : t("vcpus", { n: count(row.vcpus) })) },
+    { key: "vcpus", title: t("host_vcpus"), value: (row) => row.vcpus, cell: (row) => count(row.vcpus) },
     { key: "marks", title: t("marks"), text: true, value: (row) => row.misses_by, cell: offerMarks },
     ...[precisionColumn(),
     { key: "batch_size", title: t("batch_size"), value: (row) => row.batch_size, cell: (row) => count(row.batch_size) },

@@ -29,13 +29,14 @@ export function showProblem(problem, usual) {
  */
 export function showError(name, detail, language = "en") {
   const place = byId(`${name}-error`);
-  if (!place || place.closest("[data-field]").hidden) return showGeneral(detail);
+  if (!place || byId(name).closest("[data-field]").hidden) return showGeneral(detail);
   const more = place.closest("details");
   if (more) more.open = true;
   const control = byId(name);
   control.setAttribute("aria-invalid", "true");
   place.lang = language;
-  if (!place.textContent.includes(detail)) place.textContent = [place.textContent, detail].filter(Boolean).join(" ");
+  const whose = place.parentElement.id === "line-errors" && !place.textContent ? `${control.getAttribute("aria-label")}: ` : "";
+  if (!place.textContent.includes(detail)) place.textContent = [place.textContent, whose + detail].filter(Boolean).join(" ");
   return control;
 }
 

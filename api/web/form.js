@@ -123,6 +123,7 @@ export class Form {
 
   /** What depends on other fields: which are shown, hints, usual values. */
   #about() {
+    showUnits();
     const { source, cnn, data_set } = this.element.elements;
     const zoo = source.value === "zoo";
     byId("field-cnn").hidden = !zoo;
@@ -180,20 +181,29 @@ function label(tag, { name, help }, attributes = {}) {
   return make(tag, { text: text(name, help), "data-i18n": known(name) ? name : null, ...attributes });
 }
 
+const UNITS = { usd: "unit_usd", hours: "unit_h" };
+const HINTS = { provider: "aws, gcp, !vast", offer_region: "eu, us, us-east-1" }; // what such names look like
+
+/** Units stay beside what is typed, but for text with a unit of its own, such as 2d. */
+function showUnits() {
+  for (const unit of document.querySelectorAll(".unit")) unit.hidden = /[a-z$]/i.test(byId(unit.dataset.of).value);
+}
+
 /**
  * @param {import("./question.js").Option} option
- * @param {string} [words] where labels are words of a sentence, what their keys begin with
+ * @param {string} [words] where labels are words of a sentence, what their keys begin with; messages stand below it
  */
 function fieldOf(option, words = "") {
   const { name, kind } = option;
   if (kind === "flag") return make("label", { class: "tick" }, make("input", { type: "checkbox", id: name, name }), label("span", option));
-  const unit = { usd: "US$", hours: "h" }[kind];
-  const named = words ? { "aria-label": text(name, option.help), "data-i18n-label": name, placeholder: unit } : {};
-  const about = { id: name, name, "aria-describedby": `${name}-error`, ...named };
+  const named = words ? { "aria-label": text(name, option.help), "data-i18n-label": name } : {};
+  const unit = words && UNITS[kind] ? make("span", { class: `unit ${kind}`, "aria-hidden": "true", "data-of": name, "data-i18n": UNITS[kind], text: t(UNITS[kind]) }) : null;
+  const about = { id: name, name, "aria-describedby": `${name}-error`, placeholder: HINTS[name], ...named };
   const mode = { whole: "numeric", number: "decimal", hours: "decimal" }[kind];
   const control = kind === "choice" || LISTS.includes(name) ? make("select", about) : make("input", { ...about, inputmode: mode, autocomplete: "off" });
   const error = make("p", { class: "error", id: `${name}-error` });
-  return make("div", { class: "field", "data-field": name }, label("label", { ...option, name: `${words}${name}` }, { for: name }), control, error);
+  if (words) byId("line-errors").append(error);
+  return make("div", { class: "field", "data-field": name }, label("label", { ...option, name: `${words}${name}` }, { for: name }), unit, control, words ? null : error);
 }
 
 function cnnText(cnn) {

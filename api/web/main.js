@@ -89,6 +89,10 @@ function listen() {
     event.preventDefault(); // the part of the link after # is the question
     byId("results").focus();
   });
+  byId("parts").addEventListener("click", (event) => {
+    event.preventDefault(); // the same
+    if (event.target.hash) goToPart(byId(event.target.hash.slice(1)));
+  });
   byId("language").addEventListener("click", switchLanguage);
   byId("fold").addEventListener("click", () => fold(!byId("question").classList.contains("folded")));
   byId("share").addEventListener("click", async () => say(t((await copy(link(form.read(), true))) ? "shared" : "not_copied")));
@@ -217,7 +221,7 @@ function conclude(question, results, { keepFocus, live }) {
 /** Go to what is at fault; whether the question is, or the service answers none, is said apart. Who types stays there. */
 function refuse(faults, { live = false, isQuestion = true } = {}) {
   drawStale();
-  if (live) return say(isQuestion ? t("refused") : "");
+  if (live) return say(isQuestion ? t("refused") : "", { seen: false }); // the message stands below the line
   if (faults.some((fault) => byId("question-body").contains(fault))) fold(false);
   const first = faults.sort((a, b) => (a.compareDocumentPosition(b) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1))[0];
   say(isQuestion ? t("refused") : "");
@@ -234,6 +238,14 @@ function fold(is) {
 /** On a phone, go on to the answer. */
 function goToResults() {
   if (isNarrow()) byId("results").focus();
+}
+
+/** Unfold a part of the answer, and go on from its heading. */
+function goToPart(part) {
+  const folds = part.tagName === "DETAILS";
+  if (folds) part.open = true;
+  (folds ? part.querySelector("summary") : part).focus({ preventScroll: true });
+  part.scrollIntoView();
 }
 
 function isNarrow() {
@@ -341,8 +353,8 @@ function drawRequest() {
   const names = Object.keys(shown.asked);
   fill(byId("request_what"), names.map((name) => [name, t(`request_${name}`)]), byId("request_what").value || names[0]);
   const question = chosenQuestion();
-  byId("request-text").textContent = requestText(`v1/${byId("request_what").value}`, question, byId("request_how").value);
-  byId("request-json").hidden = !needsFile(question);
+  byId("request-text").textContent = requestText(byId("request_what").value, question, byId("request_how").value, shown.state.file);
+  byId("request-json").hidden = !needsFile(question) || byId("request_how").value === "command";
 }
 
 async function restore() {

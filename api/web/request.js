@@ -1,19 +1,36 @@
 /**
- * The question as curl and as Python, to copy.
+ * The question as a command, as curl and as Python, to copy.
  * Called by main.js; calls nothing. The text is what this page itself sent, so that its answer is the same.
  */
 
 const FILE = "question.json";
 
+const COMMANDS = { predictions: "predict", comparisons: "compare", explanations: "explain", checks: "check", memory_plans: "fit-memory", differences: "diff" };
+const FLAGS = { gpus: "gpu", gpu: "gpu", batch_sizes: "batch-size", precisions: "precision", memory_formats: "memory-format", budget_usd: "budget", deadline_h: "deadline" };
+
 /**
- * @param {string} path such as "v1/predictions"
+ * @param {string} name of the answers, such as "predictions"
  * @param {object} question
- * @param {"curl"|"python"} how
+ * @param {"command"|"curl"|"python"} how
+ * @param {string} file of the CNN, if it is one of the user's
  */
-export function requestText(path, question, how) {
-  const url = new URL(path, document.baseURI).href;
-  return how === "curl" ? curl(url, question) : python(url, question);
+export function requestText(name, question, how, file) {
+  const url = new URL(`v1/${name}`, document.baseURI).href;
+  return { command: () => command(COMMANDS[name], question, file), curl: () => curl(url, question), python: () => python(url, question) }[how]();
 }
+
+/** The command that gives the same answer. */
+function command(verb, { cnn = null, layer_table = null, after = null, ...options }, file) {
+  const cnns = [layer_table ? file : cnn, ...(after ? [after.cnn] : [])].map(shellWord);
+  const flags = Object.entries(options).flatMap(([name, value]) => {
+    const flag = `--${FLAGS[name] ?? name.replaceAll("_", "-")}`;
+    if (value === true) return [flag];
+    return name === "batch_sizes" ? [`${flag} ${value.join(",")}`] : [value].flat().map((each) => `${flag} ${shellWord(String(each))}`);
+  });
+  return ["epochcast", verb, ...cnns, ...flags].join(" ");
+}
+
+const shellWord = (text) => (/^[\w.,:@/+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 /** @returns {boolean} Whether the text refers to the file question.json, which the page gives. */
 export function needsFile(question) {

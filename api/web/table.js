@@ -24,8 +24,8 @@ import { t } from "./i18n.js";
  * @property {(row: object, n: number) => string} label of the button that unfolds the others
  */
 
-const FIRST_ROWS = 10; // of more than these
-const MOST_SHOWN = 12;
+const FIRST_ROWS = 15; // of more than these
+const MOST_SHOWN = 18;
 
 /** A table in a place of the page; keeps its order when it is drawn again. */
 export class Table {
@@ -51,7 +51,8 @@ export class Table {
     this.place.classList.toggle("lined", columns.some((column) => column.line));
     const table = make("table", { role: "table" }, make("caption", { class: "unseen", text: caption }), head, this.body);
     const label = t("scrollable", { caption });
-    this.place.replaceChildren(make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, table), ...this.#whole());
+    this.place.replaceChildren(...this.#whole(), make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, table));
+    this.#oneStop(head);
   }
 
   /** The button for what is not shown at first: further columns, and rows after the first. */
@@ -72,6 +73,21 @@ export class Table {
     const button = make("button", { type: "button", text: column.title, title: column.hint });
     button.addEventListener("click", () => this.#by(column));
     return make("th", { scope: "col", role: "columnheader", class: classOf(column), "aria-sort": this.#sign(column), "data-key": column.key }, button);
+  }
+
+  /** Headings are one stop of the Tab key; arrows go from one to the next. @param {HTMLElement} head */
+  #oneStop(head) {
+    const buttons = [...head.querySelectorAll("button")];
+    const stop = (button) => buttons.forEach((each) => { each.tabIndex = each === button ? 0 : -1; });
+    stop(buttons[0]);
+    head.addEventListener("focusin", (event) => stop(event.target));
+    head.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      const seen = buttons.filter((button) => button.offsetParent);
+      if (!step) return;
+      event.preventDefault();
+      seen[(seen.indexOf(event.target) + step + seen.length) % seen.length].focus();
+    });
   }
 
   #sign(column) {

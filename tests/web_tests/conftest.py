@@ -129,7 +129,9 @@ def _pages(service: str, window: Any) -> Iterator[Open]:
         "request": lambda request: requested.append(request.url),
     }
 
-    def opened(fragment: str = "", size: Sized | None = None, wait: str | None = None) -> Any:
+    def opened(
+        fragment: str = "", size: Sized | None = None, wait: str | None = None, unfold: bool = True
+    ) -> Any:
         shared, width, height = size or Sized(window)
         page = next((page for page in shared.pages if page.url.endswith(_FREE)), None) or shared.new_page()
         page.bring_to_front()
@@ -143,7 +145,7 @@ def _pages(service: str, window: Any) -> Iterator[Open]:
             answered(page)
         else:
             sync_api.expect(page.locator(wait).first).to_be_visible()
-        if width > _PHONE and "folded" in page.get_attribute("#question", "class"):
+        if unfold and width > _PHONE and "folded" in page.get_attribute("#question", "class"):
             page.evaluate("document.getElementById('fold').click()")  # all fields in sight; the focus stays
         return page
 

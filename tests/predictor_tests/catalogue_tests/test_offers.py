@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from case_tables import each_row
 
 from predictor.catalogue.offers import Offer, Prices, load_offers, own_usd_per_hour
 from predictor.errors import SchemaError, UnknownGpuError
@@ -46,51 +47,17 @@ def test_a_machine_with_too_few_gpus_or_without_a_spot_price_is_passed_over(thre
     assert Prices([Offer("here", "share", "NVIDIA L4", 0.25, 0.2)]).of_each() == {}
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ("a,b,T4,1,-1", r"line 2: usd_per_hour '-1' is not a number of at least 0"),
-        ("a,b,T4,1,inf", r"line 2: usd_per_hour 'inf'"),
-        ("a,b,T4,1,nan", r"line 2: usd_per_hour 'nan'"),
-        ("a,b,T4,1,cheap", r"line 2: usd_per_hour 'cheap'"),
-        ("a,b,T4,1,", r"line 2: usd_per_hour is empty"),
-        ("a,b,T4,0,1", r"line 2: gpu_count '0' is not a number above 0"),
-        (
-            "a,b,T4,2.5,1",
-            r"line 2: gpu_count 2\.5 is neither a share of one GPU, below 1, nor a whole number",
-        ),
-        ("a,b,T4,1e300,1", r"line 2: gpu_count '1e300' is not a number above 0, and at most 1,024"),
-        ("a,b,T4,1,1e300", r"line 2: usd_per_hour '1e300' is not a number of at least 0, and at most"),
-        ("a,b,T4,1,1,,,,9", r"line 2 has more cells than columns"),
-        ("a,b,,1,1", r"line 2: gpu is empty"),
-        (",b,T4,1,1", r"line 2: provider is empty"),
-        ("a,b,T4,1,1,2,2026-01-01", r"line 2: spot_usd_per_hour 2 is above usd_per_hour 1"),
-        ("a,b,T4,1,1,,", r"line 2: retrieved_on is empty\. Date the price, or mark it historic"),
-        ("a,b,T4,1,1,,yesterday", r"line 2: retrieved_on 'yesterday' is not a date"),
-        ("a,b,T4,1,1,,2026-01-01,perhaps", r"line 2: historic 'perhaps' is neither true nor false"),
-    ],
-)
+@each_row
 def test_a_row_that_cannot_be_is_refused_with_its_line(write_offers, row, message):
     with pytest.raises(SchemaError, match=message):
         load_offers(write_offers(FULL, row))
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (f"{HEADER}\na,b,T4,1,1\na,b,H2O0,1,1\n", "line 3: .*no GPU is called"),
-        (f"{HEADER}\na,b,T4,1,1\na,b,V100,1,1\n", "line 3: .*fits several GPUs"),
-        ("provider,instance,gpu\na,b,T4\n", "lacks the columns gpu_count, usd_per_hour"),
-        ("", "is empty"),
-        (f"{HEADER}\n", "holds no offer"),
-        (None, "there is no price file"),
-        (b"\xff\xd8\xff\xe0\x00\x10", "is no CSV file in UTF-8"),
-    ],
-)
+@each_row
 def test_a_file_that_is_no_price_file_is_refused(content, message, tmp_path):
     path = tmp_path / "prices.csv"
     if content is not None:
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        path.write_bytes(content.encode("latin-1"))
     with pytest.raises((SchemaError, UnknownGpuError), match=message):
         load_offers(path)
 
