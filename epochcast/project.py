@@ -26,7 +26,7 @@ _REPLACES = {
 
 @contextmanager
 def with_defaults(
-    declared: Mapping[str, Option], given: Mapping[str, Any]
+    declared: Mapping[str, Option], typed: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, Any], str]]:
     """The options given and the defaults of others that are declared, and these in words, empty without any.
 
@@ -36,7 +36,7 @@ def with_defaults(
     paths = (folder / name for folder in (Path.cwd(), *Path.cwd().parents) for name in _FILES)
     files = ((path, _read(path, path.stat().st_mtime_ns)) for path in paths if path.is_file())
     path, options = next(((path, options) for path, options in files if options is not None), (None, {}))
-    replaced = {*given, *(name for option in given for name in _REPLACES.get(option, ()))}
+    replaced = {*typed, *(name for option in typed for name in _REPLACES.get(option, ()))}
     own = {name: value for name, value in options.items() if name in declared and name not in replaced}
     words = (
         f"Defaults of {path}: {', '.join(f'{name} = {value!r}' for name, value in own.items())}."
@@ -46,7 +46,7 @@ def with_defaults(
     if own:
         getLogger("epochcast.project").info(words)
     try:
-        yield {**own, **given}, words
+        yield {**own, **typed}, words
     except EpochcastError as error:
         blamed = [name for name in own if _OPTIONS[name].shown in str(error) or name == error.option]
         if blamed:

@@ -596,8 +596,8 @@ class Comparer:
         first = answers.first[priced.device]
         row = first + priced.split
         beside = np.concatenate([first + answers.asked[row], row + answers.n_splits[priced.device]])
-        others = self._rows_on(answers, np.tile(priced.machine, 2), beside)
-        on_asked, fastest = others.rows(range(n)), others.numbers
+        beside_rows = self._rows_on(answers, np.tile(priced.machine, 2), beside)
+        on_asked, fastest = beside_rows.rows(range(n)), beside_rows.numbers
         time_h, low_h, high_h = priced.total_h
         used, missed = numbers["gpus_used"], priced.misses_by
         is_alike = (used == on_asked.numbers["gpus_used"]) | ~on_asked.numbers["fits_in_memory"]
@@ -755,9 +755,9 @@ def _fast_columns(priced: Priced, places: Places, fast: Priced | None) -> Column
     of_machine = dict(zip(fast.machine.tolist(), answers, strict=True))
     rows = [of_machine.get(machine, (None,) * len(_FAST)) for machine in priced.machine[places].tolist()]
     columns: Columns = dict(zip(_FAST, map(list, zip(*rows, strict=True)), strict=True))
-    both = zip(columns["fast_time_h"], priced.total_h[0][places].tolist(), strict=True)
+    pairs = zip(columns["fast_time_h"], priced.total_h[0][places].tolist(), strict=True)
     return columns | {
-        "fast_ratio": [None if fast_h is None else fast_h / usual_h for fast_h, usual_h in both]
+        "fast_ratio": [None if fast_h is None else fast_h / usual_h for fast_h, usual_h in pairs]
     }
 
 

@@ -61,17 +61,17 @@ def chosen_offers(
         if text is None:
             continue
         words = [name.strip().casefold() for name in text.split(",")]
-        unwanted = {word[1:].strip() for word in words if word.startswith("!")}
-        wanted = {word for word in words if not word.startswith("!")}
-        known = set().union(*names_of[option].values(), areas if option == "offer_region" else ())
-        for word in sorted((wanted | unwanted) - known):
+        excluded = {word[1:].strip() for word in words if word.startswith("!")}
+        included = {word for word in words if not word.startswith("!")}
+        names_on_offer = set().union(*names_of[option].values(), areas if option == "offer_region" else ())
+        for word in sorted((included | excluded) - names_on_offer):
             raise SchemaError(
-                f"{called(option)} {word!r} has no offer. Nearest: {nearest(word, known)}."
+                f"{called(option)} {word!r} has no offer. Nearest: {nearest(word, names_on_offer)}."
             ).about(option)
         before, chosen = chosen, []
         for offer in before:
             names = names_of[option][offer]
-            if not unwanted & names and (not wanted or wanted & names):
+            if not excluded & names and (not included or included & names):
                 chosen.append(offer)
         if all(offer.historic for offer in chosen):
             places = sorted({offer.region or "any" for offer in before if not offer.historic})

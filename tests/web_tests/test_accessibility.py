@@ -104,9 +104,9 @@ def test_a_task_takes_at_most_15_tabs_by_keyboard(open_page, task, stops):
     """Enter is pressed at each stop, but for the last, where the task is done."""
     page, tabs = open_page(unfold=False), 0
     for stop in stops:
-        there = page.locator(stop).first
-        expect(there).to_be_attached()
-        while not there.evaluate("each => each === document.activeElement"):
+        target = page.locator(stop).first
+        expect(target).to_be_attached()
+        while not target.evaluate("each => each === document.activeElement"):
             page.keyboard.press("Tab")
             tabs += 1
             assert tabs <= 15, f"{task}: {page.evaluate('document.activeElement.outerHTML.slice(0, 99)')}"
