@@ -38,6 +38,7 @@ _TYPES = {
     ".png": "image/png",
 }
 _PAGE = "index.html"
+_CSP = "Content-Security-Policy"
 _ASK_EACH_TIME = "no-cache"  # keep it, and ask whether it is still the same: an ETag answers in a few bytes
 _KEEP_A_YEAR = "public, max-age=31536000, immutable"  # its name holds its version
 
@@ -47,13 +48,13 @@ router = APIRouter(include_in_schema=False)
 @router.get("/")
 async def page(request: Request) -> Response:
     """The page for people."""
-    return file_response(request, _files("web")[_PAGE], _policy(POLICY))
+    return file_response(request, _files("web")[_PAGE], {_CSP: POLICY})
 
 
 @router.get("/docs")
 async def docs(request: Request) -> Response:
     """The page of the API."""
-    return file_response(request, _files("docs")[_PAGE], _policy(DOCS_POLICY))
+    return file_response(request, _files("docs")[_PAGE], {_CSP: DOCS_POLICY})
 
 
 class Document:
@@ -98,10 +99,6 @@ async def web_file(request: Request, name: str) -> Response:
 async def docs_file(request: Request, name: str) -> Response:
     """A file of the API's page."""
     return _file(request, "docs", name)
-
-
-def _policy(policy: str) -> dict[str, str]:
-    return {"Content-Security-Policy": policy}
 
 
 def _file(request: Request, folder: str, name: str) -> Response:

@@ -3,7 +3,6 @@
 Commands and Python's functions take them where no value is given; the service and the tools of agents never do.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -57,6 +56,8 @@ def with_defaults(
 @lru_cache(maxsize=16)
 def _read(path: Path, _modified_ns: int) -> dict[str, Any] | None:
     """The options of a file; None if it is a pyproject.toml without any."""
+    import tomllib
+
     try:
         text = path.read_text(encoding="utf-8")
         table = tomllib.loads(text) if path.name == _FILES[0] or "epochcast" in text else {}
@@ -66,6 +67,6 @@ def _read(path: Path, _modified_ns: int) -> dict[str, Any] | None:
             if _OPTIONS[name].kind == "file" and isinstance(value, str):
                 options[name] = str(path.parent / value)
             _OPTIONS[name].checked(value)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, EpochcastError) as error:
+    except (OSError, ValueError, EpochcastError) as error:  # no UTF-8 and no TOML are ValueErrors
         raise SchemaError(f"{path} gives no options: {error}") from error
     return options

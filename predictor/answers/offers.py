@@ -201,16 +201,17 @@ class OfferRows:
 
 def billed_hours(hours: ArrayLike, least_h: ArrayLike, step_h: ArrayLike) -> Array:
     """Hours that are billed for a rental: whole steps, if it grows by such, and at least the shortest bill."""
-    step = np.where(step_h, step_h, 1.0)
-    whole_h = np.ceil(np.round(np.divide(hours, step), 9)) * step
-    return np.maximum(np.where(step_h, whole_h, hours), least_h)
+    return np.maximum(_in_steps(hours, step_h, np.ceil), least_h)
 
 
 def paid_hours(hours: ArrayLike, least_h: ArrayLike, step_h: ArrayLike) -> Array:
     """Longest rental that the price of `hours` pays for, 0 if it is less than the shortest bill."""
+    return np.where(np.less(hours, least_h), 0.0, _in_steps(hours, step_h, np.floor))
+
+
+def _in_steps(hours: ArrayLike, step_h: ArrayLike, to_whole: np.ufunc) -> Array:
     step = np.where(step_h, step_h, 1.0)
-    whole_h = np.floor(np.round(np.divide(hours, step), 9)) * step
-    return np.where(np.less(hours, least_h), 0.0, np.where(step_h, whole_h, hours))
+    return np.where(step_h, to_whole(np.round(np.divide(hours, step), 9)) * step, hours)
 
 
 def _loaded(iterations: Iterations, feed: Feed | None, working: Places) -> dict[str, NDArray[Any]]:

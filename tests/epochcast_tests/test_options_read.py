@@ -29,18 +29,7 @@ ROW = {
 }
 PRICES = (
     Offer("here", "one", GPU, 8, 8.0, vcpus=64, memory_gib=60, link="nvlink4", spot_usd_per_hour=6.0),
-    Offer(
-        "there",
-        "two",
-        GPU,
-        8,
-        9.0,
-        vcpus=64,
-        memory_gib=60,
-        link="pcie5",
-        spot_usd_per_hour=2.0,
-        region="moon",
-    ),
+    Offer("there", "two", GPU, 8, 9.0, vcpus=64, memory_gib=60, link="pcie5", spot_usd_per_hour=2.0),
 )
 AT_HOSTS = Offer("many", "three", GPU, 8, 1.0, vcpus=64, memory_gib=60, link="pcie5", marketplace=True)
 EPOCH, TEAM = {"samples": 50_000}, {"n_gpus": 4}
@@ -68,7 +57,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "spot": {**EPOCH, "offers": PRICES},
     "marketplaces": {**EPOCH, "offers": (*PRICES, AT_HOSTS)},
     "provider": {**EPOCH, "offers": PRICES},
-    "offer_region": {**EPOCH, "offers": PRICES},
+    "offer_region": {**EPOCH, "offers": (PRICES[0], replace(PRICES[1], region="moon"))},
     "usd_per_hour": EPOCH,
     "region": EPOCH,
     "interruptions_per_day": SPOT,

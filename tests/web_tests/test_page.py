@@ -425,18 +425,6 @@ def test_it_turns_dark_with_the_system(page):
     page.emulate_media(color_scheme="light")
 
 
-def test_gpus_that_nobody_rents_out_have_no_costs_and_one_gpu_and_size_make_an_answer(open_page):
-    page = open_page("#chosen_only=1&gpu=GeForce+GTX+1080&precision=fp32")
-    assert set(column(page, "#offers-table", "total_cost_usd")) == {"–"}
-    page.click("#time-legend button")
-    expect(page.locator("#time-chart")).to_have_text("No GPU is switched on above.")
-    page.click("#time-legend button")
-    expect(page.locator("#time-chart svg")).to_be_visible()
-    page = open_page("#gpu=H200&batch_sizes=64&chosen_only=1&data_set=mnist&image_size=32&epochs=1")
-    assert len(text_rows(page, "#rows-table")) == 1
-    expect(page.locator("#time-chart .mark-symbol path")).to_have_count(1)
-
-
 def test_an_answer_says_what_it_is_to_and_that_the_question_has_changed(page):
     heading = page.locator("#asked")
     mode = "Precision: the framework's default"
