@@ -1,11 +1,12 @@
 """Callbacks that watch trainings of PyTorch Lightning and Hugging Face's Trainer, as `epochcast.watch` does a loop."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib import import_module
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
+from epochcast.budgets import CHECKPOINT, STOP, Limit
 from epochcast.signatures import takes_options
 from epochcast.watching import Watch, Watched, length_of
 from predictor.answers.question import Question
@@ -21,6 +22,15 @@ class _Watching:
     def watched(self) -> Watched | None:
         """The last line as data; None before the first."""
         return None if self.watching is None else self.watching.watched
+
+    def _is_to_end(self, *, epoch_ends: bool) -> bool:
+        """Whether the run is to end here, as the framework ends runs."""
+        watching = self.watching
+        if watching is None or not watching.is_unfinished:
+            return False
+        if epoch_ends:
+            watching.exceeds(epoch_ends=True)
+        return watching.limit.was_exceeded and not callable(watching.limit.on_exceeded)
 
 
 def _hook(*steps: str) -> Callable[..., None]:
@@ -45,6 +55,9 @@ def lightning_callback(
     report_after: int = 50,
     usd_per_hour: float | None = None,
     on: str | Sequence[str] = (),
+    budget_usd: float | str | None = None,
+    deadline: float | str | None = None,
+    on_exceeded: str | Callable[[Watched], object] = STOP,
     **options: Any,
 ) -> Any:
     """Make a callback of PyTorch Lightning that prints predicted beside actual time, as `epochcast.watch` does.
@@ -53,8 +66,12 @@ def lightning_callback(
     ----------
     model : torch.nn.Module, optional
         The CNN inside the LightningModule. By default its child that holds all parameters, else the module itself.
-    gpu, out, report_after, usd_per_hour, on
+    gpu, out, report_after, usd_per_hour, on, budget_usd, deadline
         As for `epochcast.watch`.
+    on_exceeded : str or callable
+        ``"stop"``: the run ends after the last epoch within the limit; ``"checkpoint"``: at the limit, with a
+        checkpoint, ``epochcast.ckpt`` in the trainer's folder; a function is called with the last `Watched` there,
+        and the run goes on unless it ends it.
     **options
         Those of `predictor.answers.question.Question`; they replace what was seen.
 
@@ -73,10 +90,9 @@ def lightning_callback(
     >>> import epochcast
     >>> trainer = pl.Trainer(callbacks=[epochcast.lightning_callback(out="mine.csv")])  # doctest: +SKIP
     """
-    prepared = partial(
-        Watch, gpu=gpu, out=out, report_after=report_after, usd_per_hour=usd_per_hour, on=on, options=options
-    )
-    prepared()  # so that arguments are checked before a training begins
+    limit = Limit(budget_usd, deadline, on_exceeded)
+    about = (gpu, out, report_after, usd_per_hour, on, limit, options)
+    Watch(None, None, 1, None, None, *about)  # so that arguments are checked before a training begins
     base = _callback_class("Callback", "PyTorch Lightning", "lightning.pytorch", "pytorch_lightning")
 
     class EpochcastCallback(_Watching, base):  # type: ignore[misc, valid-type]
@@ -91,11 +107,25 @@ def lightning_callback(
                 length_of(getattr(loader, "dataset", None)),
                 getattr(loader, "num_workers", None),
             )
-            self.watching = prepared(cnn, count, max(1, trainer.max_epochs or 1), samples, workers)
+            self.watching = Watch(cnn, count, max(1, trainer.max_epochs or 1), samples, workers, *about)
 
         on_train_epoch_start = _begin_epoch
-        on_train_batch_end = _end_step
-        on_train_epoch_end = _end_epoch
+
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            """End an iteration, and the run at its limit."""
+            _end_step(self)
+            self._ends(trainer, epoch_ends=False)
+
+        def on_train_epoch_end(self, trainer: Any, _module: Any) -> None:
+            """End an epoch, and the run before an epoch that would pass its limit."""
+            _end_epoch(self)
+            self._ends(trainer, epoch_ends=True)
+
+        def _ends(self, trainer: Any, *, epoch_ends: bool) -> None:
+            if not trainer.should_stop and self._is_to_end(epoch_ends=epoch_ends):
+                trainer.should_stop = True
+                if on_exceeded == CHECKPOINT:
+                    trainer.save_checkpoint(Path(trainer.default_root_dir) / "epochcast.ckpt")
 
         def on_train_batch_start(self, _trainer: Any, _module: Any, batch: Any, _index: int) -> None:
             """A batch is there."""
@@ -114,6 +144,9 @@ def trainer_callback(
     report_after: int = 50,
     usd_per_hour: float | None = None,
     on: str | Sequence[str] = (),
+    budget_usd: float | str | None = None,
+    deadline: float | str | None = None,
+    on_exceeded: str | Callable[[Watched], object] = STOP,
     **options: Any,
 ) -> Any:
     """Make a callback of Hugging Face's `Trainer` that prints predicted beside actual time, as `epochcast.watch` does.
@@ -122,8 +155,12 @@ def trainer_callback(
     ----------
     model : torch.nn.Module, optional
         The CNN; by default the trainer's model. With gradient accumulation an iteration is one micro-batch.
-    gpu, out, report_after, usd_per_hour, on
+    gpu, out, report_after, usd_per_hour, on, budget_usd, deadline
         As for `epochcast.watch`.
+    on_exceeded : str or callable
+        ``"stop"``: the run ends after the last epoch within the limit; ``"checkpoint"``: at the limit, with a
+        checkpoint of the trainer; a function is called with the last `Watched` there, and the run goes on unless it
+        ends it.
     **options
         Those of `predictor.answers.question.Question`; they replace what was seen.
 
@@ -142,10 +179,9 @@ def trainer_callback(
     >>> import epochcast
     >>> trainer = Trainer(..., callbacks=[epochcast.trainer_callback(out="mine.csv")])  # doctest: +SKIP
     """
-    prepared = partial(
-        Watch, gpu=gpu, out=out, report_after=report_after, usd_per_hour=usd_per_hour, on=on, options=options
-    )
-    prepared()  # so that arguments are checked before a training begins
+    limit = Limit(budget_usd, deadline, on_exceeded)
+    about = (gpu, out, report_after, usd_per_hour, on, limit, options)
+    Watch(None, None, 1, None, None, *about)  # so that arguments are checked before a training begins
     base = _callback_class("TrainerCallback", "transformers", "transformers")
 
     class EpochcastCallback(_Watching, base):  # type: ignore[misc, valid-type]
@@ -156,12 +192,25 @@ def trainer_callback(
             cnn, loader = training["model"] if model is None else model, training.get("train_dataloader")
             n_batches = state.max_steps * args.gradient_accumulation_steps
             samples = length_of(getattr(loader, "dataset", None))
-            self.watching = prepared(cnn, n_batches, samples=samples, workers=args.dataloader_num_workers)
+            self.watching = Watch(cnn, n_batches, 1, samples, args.dataloader_num_workers, *about)
 
         on_epoch_begin = _begin_epoch
         on_step_begin = _hook("starts")
-        on_substep_end = on_step_end = _end_step
-        on_epoch_end = _end_epoch
+        on_substep_end = _end_step
+
+        def on_step_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
+            """End a step, and the run at its limit."""
+            _end_step(self)
+            self._ends(control, epoch_ends=False)
+
+        def on_epoch_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
+            """End an epoch, and the run before an epoch that would pass its limit."""
+            _end_epoch(self)
+            self._ends(control, epoch_ends=True)
+
+        def _ends(self, control: Any, *, epoch_ends: bool) -> None:
+            if self._is_to_end(epoch_ends=epoch_ends):
+                control.should_save = control.should_training_stop = True
 
     return EpochcastCallback()
 

@@ -3,6 +3,7 @@
 from predictor.errors import (
     ArtifactError,
     BackendUnavailableError,
+    BudgetExceededError,
     DataError,
     DeviceOutOfMemoryError,
     EpochcastError,
@@ -22,8 +23,9 @@ from predictor.errors import (
 )
 
 __all__ = [
-    "ArtifactError", "BackendUnavailableError", "DataError", "DeviceOutOfMemoryError", "EpochcastError",
-    "EpochcastWarning", "LeftOutWarning", "ModelError", "NoisyMeasurementError", "NotFittedError", "OutOfRangeError",
+    "ArtifactError", "BackendUnavailableError", "BudgetExceededError", "DataError", "DeviceOutOfMemoryError",
+    "EpochcastError", "EpochcastWarning", "LeftOutWarning", "ModelError", "NoisyMeasurementError", "NotFittedError",
+    "OutOfRangeError",
     "ProfilingError", "RetiredOptionWarning", "SchemaError", "ServiceError", "StoreError", "UnknownCnnError",
     "UnknownGpuError",
 ]  # fmt: skip

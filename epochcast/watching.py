@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from os import PathLike
@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean, quantiles
 from typing import TYPE_CHECKING, Any, Unpack
 
+from epochcast.budgets import CHECKPOINT, STOP, Limit
 from epochcast.signatures import takes_options
 from epochcast.torch_device import FirstBatch, Team, TorchDevice, images_in, is_module, layers_of, team_of
 from predictor.answers.answer import PredictionRow, answer
@@ -22,7 +23,7 @@ from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import is_cpu
 from predictor.catalogue.offers import hourly_usd
 from predictor.checks import as_list, whole_number
-from predictor.errors import EpochcastError, SchemaError
+from predictor.errors import BudgetExceededError, EpochcastError, SchemaError
 from predictor.measurements.hosts import WATCHED
 from predictor.models.hosts import host_cnn_ms
 
@@ -70,7 +71,7 @@ class Watched:
 
     `waiting_share` is the share of the time in which the loop waited for a batch while the device was idle. Predicted
     times are None where `not_predicted` says why. `left_s` and `left_usd` are None where the training's length or the
-    price is not known.
+    price is not known. `limit` says whether the run ends within its budget and deadline; empty without them.
     """
 
     iterations: int
@@ -84,6 +85,7 @@ class Watched:
     why: tuple[str, ...]
     left_s: float | None
     left_usd: float | None
+    limit: str = ""
     on: tuple["Elsewhere", ...] = ()
 
     def __str__(self) -> str:
@@ -97,6 +99,7 @@ class Watched:
         if self.left_s:
             cost = "" if self.left_usd is None else f" and {usd(self.left_usd)}"
             text += f"; {duration(self.left_s)}{cost} left"
+        text += f"; {self.limit}" if self.limit else ""
         return f"{text}."
 
 
@@ -112,6 +115,9 @@ def watch(
     report_after: int = 50,
     usd_per_hour: float | None = None,
     on: str | Sequence[str] = (),
+    budget_usd: float | str | None = None,
+    deadline: float | str | None = None,
+    on_exceeded: str | Callable[[Watched], object] = STOP,
     **options: "Unpack[WatchOptions]",
 ) -> "WatchedLoader":
     """Watch a training: iterate over what this returns instead of your loader.
@@ -139,6 +145,14 @@ def watch(
     on : str or list of str
         GPUs, such as ``["H100 SXM", "T4"]``, on which the iteration is forecast, too: the measured time is an
         anchor, so the training must run on one known GPU and not wait for its loader.
+    budget_usd : float, optional
+        What the run may cost, from the first batch on, at `usd_per_hour`.
+    deadline : float or str, optional
+        Hours that it may take, or ``"90min"``, ``"6h"``, ``"2d"``.
+    on_exceeded : str or callable
+        ``"stop"``: an epoch that would pass the limit is not begun: the loop gets a BudgetExceededError, after what
+        it saved. A function is called with the last `Watched` at the limit, within an epoch, too; the run goes on
+        unless it ends it, such as by ``CancelFitException`` of fastai or ``model.stop_training = True`` of Keras.
     **options
         Those of `predictor.answers.question.Question`; they replace what was seen: of a module, also whether it is
         compiled and how many GPUs train it (processes of `torch.distributed`, or DataParallel's).
@@ -151,7 +165,10 @@ def watch(
     Raises
     ------
     SchemaError
-        If an option is unknown or makes no sense. What cannot be predicted is said in the line; training goes on.
+        If an option is unknown or makes no sense, or a budget has no price. What cannot be predicted is said in the
+        line; training goes on.
+    BudgetExceededError
+        By the loop over the returned loader, where an epoch would pass the limit.
 
     Examples
     --------
@@ -162,8 +179,15 @@ def watch(
     190
     """
     samples, workers = length_of(getattr(batches, "dataset", None)), getattr(batches, "num_workers", None)
-    more = (gpu, out, report_after, usd_per_hour, on, options)
-    return WatchedLoader(batches, Watch(model, length_of(batches), epochs, samples, workers, *more))
+    limit = Limit(budget_usd, deadline, on_exceeded)
+    more = (gpu, out, report_after, usd_per_hour, on, limit, options)
+    watching = Watch(model, length_of(batches), epochs, samples, workers, *more)
+    if on_exceeded == CHECKPOINT:
+        raise SchemaError(
+            "on_exceeded 'checkpoint' is for epochcast.lightning_callback and trainer_callback, which can save. Pass a "
+            "function that saves and ends your loop, or 'stop'."
+        )
+    return WatchedLoader(batches, watching)
 
 
 class WatchedLoader:
@@ -176,6 +200,11 @@ class WatchedLoader:
         return len(self._loader)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Any]:
+        if self._watch.exceeds(epoch_ends=True) and self._watch.limit.on_exceeded == STOP:
+            raise BudgetExceededError(
+                f"another epoch would pass the limit of {self._watch.limit}: {duration(self._watch.elapsed_s)} are "
+                "gone. Catch this error, or allow more."
+            )
         batches = iter(self._loader)
         while True:
             self._watch.waits()
@@ -212,11 +241,14 @@ class Watch:
     report_after: int = 50
     usd_per_hour: float | None = None
     on: str | Sequence[str] = ()
+    limit: Limit = field(default_factory=Limit)
     options: Mapping[str, Any] = field(default_factory=dict)
     tell: Callable[[str], None] = print
     clock: Callable[[], float] = time.perf_counter
     watched: Watched | None = None
     first_batch: FirstBatch | None = None
+    _began_at: float | None = None
+    _epochs: int = 0
     _question: Question | None = None
     _device: TorchDevice | None = None
     _done: int = 0
@@ -237,6 +269,7 @@ class Watch:
                 f"{name} is no option here: the CNN is the model, and its mini-batches are seen."
             )
         check_read(Question.of(None, None, None, dict(self.options)), "watch")
+        self.limit = replace(self.limit)  # which remembers that this run passed it
         if is_module(self.model):
             self._device = TorchDevice(self.model)
             self._device.on_first_batch(self.model, partial(setattr, self, "first_batch"))
@@ -244,6 +277,29 @@ class Watch:
     def waits(self) -> None:
         """Note that the loop asks for a batch; the wait for data begins."""
         self._asked_at = self.clock()
+        if self._began_at is None:
+            self._began_at = self._asked_at
+            self.limit.usd_per_hour = None if self.limit.budget_usd is None else self._usd_per_hour()
+            self.limit.seconds  # noqa: B018 - refused before the training, if there is no price
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether batches are left, as far as the training's length is known."""
+        return self.n_batches is None or self._done < self.epochs * self.n_batches
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the loop first asked for a batch."""
+        return 0.0 if self._began_at is None else self.clock() - self._began_at
+
+    def exceeds(self, *, epoch_ends: bool) -> bool:
+        """Whether the run is to end: another epoch, or the iterations until it looks again, would pass its limit."""
+        more_s = self.elapsed_s / max(1, self._epochs)
+        if not epoch_ends:
+            more_s = self.report_after * fmean(self._times_s) if self._times_s else 0.0
+        return self._began_at is not None and self.limit.exceeds(
+            self.elapsed_s + more_s, self.watched, epoch_ends=epoch_ends
+        )
 
     def starts(self, batch: object = None) -> None:
         """Start an iteration on a batch; without a module, its first array of four dimensions is the images."""
@@ -266,9 +322,12 @@ class Watch:
             self._n_idle += self._was_idle
             if len(self._times_s) == self.report_after:
                 self.reports()
+            if len(self._times_s) % self.report_after == 0:
+                self.exceeds(epoch_ends=False)
 
     def ends_epoch(self) -> None:
         """End an epoch: report, and leave out what happens before the next one."""
+        self._epochs += 1
         self.reports()
         self._ended_at = None
 
@@ -287,7 +346,10 @@ class Watch:
         predicted_ms, low_ms, high_ms = (getattr(row, name, None) for name in _TIMES)
         why = tuple(self._why(time_ms, waiting, row))
         on = tuple(self._elsewhere(gpu, time_ms, waiting, row, why_not) for gpu in self.on)
-        self.watched = Watched(*seen, predicted_ms, low_ms, high_ms, why_not, why, left_s, left_usd, on)
+        limit = self.limit.forecast(None if left_s is None else self.elapsed_s + left_s)
+        self.watched = Watched(
+            *seen, predicted_ms, low_ms, high_ms, why_not, why, left_s, left_usd, limit, on
+        )
         self.tell(str(self.watched))
         writes = (team_of(self.model) or Team(1)).rank == 0  # one process, where several train together
         if self.out is not None and writes and row is not None and waiting <= _WAITS and row.nodes == 1:
@@ -389,9 +451,12 @@ class Watch:
 
         with suppress(EpochcastError):  # no offer has a GPU that is not known
             gpu = canonical_gpu_name(gpu)
-        question = Question.of(None, None, None, dict(self.options))
-        [offer] = ResolvedQuestion.of(question).prices.of_each(spot=question.spot).get(gpu, (None,))[:1]
-        return None if offer is None else hourly_usd(offer, question.spot)
+        team = team_of(self.model) or Team(1)
+        together = {"n_gpus": team.n_gpus, "nodes": team.nodes or 1} | dict(self.options)
+        question = Question.of(None, None, None, together)
+        n_gpus, nodes = question.n_gpus or 1, question.nodes or 1
+        offers = ResolvedQuestion.of(question).prices.of_each(n_gpus // nodes, spot=question.spot)
+        return next((nodes * hourly_usd(offer, question.spot) for offer in offers.get(gpu, ())), None)
 
     def _keeps(self, row: PredictionRow, out: Path) -> None:
         """Add the measurement to a table; it replaces an earlier one of this CNN in this mode and batch size."""

@@ -101,5 +101,9 @@ class RetiredOptionWarning(EpochcastWarning, FutureWarning):
     """An option was given by a name that the next minor version does not take."""
 
 
+class BudgetExceededError(EpochcastError):
+    """A watched training would cost or take more than its limit if it went on."""
+
+
 class LeftOutWarning(EpochcastWarning, UserWarning):
     """What was named is not in the answer: a GPU without the precision that another one has, a method without rows."""

@@ -186,20 +186,28 @@ def test_lightning_is_watched(batches, tmp_path, one_child, torchvision_models):
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    callback = epochcast.lightning_callback(gpu="T4", report_after=3)
-    trainer = pl.Trainer(
-        max_epochs=2,
-        callbacks=[callback],
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=tmp_path,
-    )
-    trainer.fit(Classifier(), batches)
-    assert callback.watched.predicted_ms > 0
-    assert callback.watched.left_s == 0.0
+    def trained(**limit):
+        callback = epochcast.lightning_callback(gpu="T4", report_after=3, **limit)
+        trainer = pl.Trainer(
+            max_epochs=2,
+            callbacks=[callback],
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=tmp_path,
+        )
+        trainer.fit(Classifier(), batches)
+        return trainer.global_step, callback.watched
+
+    steps, watched = trained()
+    assert watched.predicted_ms > 0
+    assert watched.left_s == 0.0
+    assert trained(deadline=1e-6)[0] == steps // 2
+    assert not list(tmp_path.iterdir())
+    assert trained(deadline=1e-6, on_exceeded="checkpoint")[0] < steps // 2
+    assert (tmp_path / "epochcast.ckpt").exists()
 
 
 def test_hugging_faces_trainer_is_watched_and_recorded_as_installed(tmp_path):
@@ -225,7 +233,6 @@ def train_with_trainer():
     config = transformers.ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=10
     )
-    callback = epochcast.trainer_callback(gpu="T4", report_after=3)
     arguments = transformers.TrainingArguments(
         output_dir="trained",
         per_device_train_batch_size=BATCH,
@@ -236,12 +243,24 @@ def train_with_trainer():
         use_cpu=True,
         disable_tqdm=True,
     )
-    transformers.Trainer(
-        model=transformers.ResNetForImageClassification(config),
-        args=arguments,
-        train_dataset=Images(as_dict=True),
-        callbacks=[callback],
-    ).train()
+
+    def trained(**limit):
+        callback = epochcast.trainer_callback(gpu="T4", report_after=3, **limit)
+        trainer = transformers.Trainer(
+            model=transformers.ResNetForImageClassification(config),
+            args=arguments,
+            train_dataset=Images(as_dict=True),
+            callbacks=[callback],
+        )
+        trainer.train()
+        return trainer.state.global_step, callback
+
+    steps, callback = trained()
     assert callback.watched.predicted_ms > 0
     assert callback.watched.left_s == 0.0
     assert callback.watching.first_batch.batch_size == BATCH
+    assert not list(Path("trained").glob("checkpoint-*"))
+    assert trained(deadline=1e-6)[0] == steps // 2
+    steps_at_limit, _ = trained(deadline=1e-6, on_exceeded="checkpoint")
+    assert steps_at_limit < steps // 2
+    assert Path("trained", f"checkpoint-{steps_at_limit}").is_dir()

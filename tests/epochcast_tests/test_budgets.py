@@ -1,0 +1,91 @@
+"""A watched run ends within its budget and deadline, after what it saved, and says beforehand whether it will."""
+
+import pytest
+from case_tables import each_row
+
+import epochcast
+from epochcast.budgets import Limit
+from epochcast.watching import Watch, WatchedLoader
+from predictor.errors import BudgetExceededError, SchemaError
+
+
+class Run:
+    """A loop over 10 iterations of 36 s an epoch, which saves after each; an hour costs US$ 2."""
+
+    def __init__(self, epochs=10, **limit):
+        self.now_s, self.lines, self.saved, self.iterations = 0.0, [], 0, 0
+        more = {
+            "usd_per_hour": 2.0,
+            "report_after": 4,
+            "tell": self.lines.append,
+            "clock": lambda: self.now_s,
+        }
+        self.watch = Watch(None, 10, epochs, gpu="T4", limit=Limit(**limit), **more)
+        self.epochs = epochs
+
+    def goes(self):
+        loader = WatchedLoader(range(10), self.watch)
+        for _ in range(self.epochs):
+            for _ in loader:
+                self.now_s += 36.0
+                self.iterations += 1
+            self.saved += 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "epochs"),
+    [
+        ({"deadline": "25min"}, 4),
+        ({"deadline": 0.5}, 5),
+        ({"budget_usd": 0.9}, 4),
+        ({"budget_usd": 5, "deadline": "7min"}, 1),
+    ],
+)
+def test_a_run_ends_before_the_epoch_that_would_pass_its_limit_and_says_so_at_the_first_report(limit, epochs):
+    run = Run(**limit)
+    with pytest.raises(
+        BudgetExceededError, match=r"another epoch would pass the limit of .*Catch this error"
+    ):
+        run.goes()
+    assert (run.saved, run.iterations) == (epochs, 10 * epochs)
+    assert "the run takes 60.0 min, over" in run.lines[0]
+    assert "it ends after the last epoch within, at" in run.lines[0]
+
+
+def test_a_run_within_its_limit_is_left_alone_and_one_of_unknown_length_says_that_it_is_unknown():
+    run = Run(deadline="1h", budget_usd=2)
+    run.goes()
+    assert run.saved == 10
+    assert "the run ends within US$ 2.00 at US$ 2.00/h or 60.0 min" in run.lines[0]
+    run = Run(deadline="25min")
+    run.watch.n_batches = None
+    with pytest.raises(BudgetExceededError):
+        run.goes()
+    assert "whether it ends within 25.0 min is not known" in run.lines[0]
+
+
+def test_a_function_is_called_once_at_the_limit_within_an_epoch_and_decides_itself():
+    calls = []
+    run = Run(deadline="15min", on_exceeded=lambda watched: calls.append((run.iterations, watched.gpu)))
+    run.goes()
+    assert run.saved == 10
+    [(iterations, gpu)] = calls
+    assert 20 <= iterations <= 25  # 25 iterations take 15 minutes; it looks every fourth
+    assert gpu == "T4"
+
+
+def test_processes_that_train_together_follow_the_first(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(
+        torch.distributed, "broadcast_object_list", lambda decisions, src: decisions.__setitem__(src, True)
+    )
+    run = Run(deadline="10h")
+    assert run.watch.limit.exceeds(1.0, None, epoch_ends=True)
+
+
+@each_row
+def test_a_limit_that_makes_no_sense_is_refused_before_the_training(limit, words):
+    with pytest.raises(SchemaError, match=words):
+        list(epochcast.watch(range(3), gpu="TITAN V", **limit))
