@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -384,6 +385,7 @@ class ProxyTimes(_LinearStudy):
     """
 
     carries_by_proxies: ClassVar[bool] = True
+    users_laws: Mapping[_Key, _OwnLaw] = MappingProxyType({})
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> ProxyTimes:
         """Learn from a feature table of n rows, proxies among them, and their iteration times in ms, of shape (n,).
@@ -391,12 +393,11 @@ class ProxyTimes(_LinearStudy):
         SchemaError if a column is missing, a time is not above 0, or no proxy or no CNN beside one was measured.
         """
         times = times_of(y, len(self._checked(X, _COLUMNS)), "iteration_time_ms")
-        is_proxy = (X["kind"] == "proxy").to_numpy() if "kind" in X else np.zeros(len(X), dtype=bool)
-        if not is_proxy.any():
+        if "proxy" not in set(X.get("kind", ())):
             raise SchemaError(
                 "ProxyTimes got no proxy's time. Put rows of kind 'proxy' into the measurement table."
             )
-        self.measured_ = _measured(X[is_proxy], times[is_proxy])
+        self.measured_ = _measured(X, times)
         measured_cases = list(self._known(X, times))
         if not measured_cases:
             raise SchemaError(
@@ -458,8 +459,7 @@ class ProxyTimes(_LinearStudy):
         always = _counted(case, tuple(proxies.curves))
         if case.gpu.name not in self.gpus_:
             is_card = any(_is_card_of(gpu, case.gpu) for gpu in self.gpus_)
-            where = f"other GPUs{', one of its chip' * is_card}"
-            text = f"proxy-times was fitted on CNNs of {where}, and on its proxies"
+            text = f"proxy-times was fitted on CNNs of other GPUs{', one of its chip' * is_card}, and on its proxies"
             text += "" if is_card else f"; {_CHIP_WORDS}: time a CNN on it at two batch sizes, too"
             always = (Reason("gpu", text, 1.0), *always)
         law, laws = self._laws(case)
@@ -471,8 +471,11 @@ class ProxyTimes(_LinearStudy):
         return tuple((*always, *at_size) for at_size in _beyond("proxy-times", case.batch_sizes, low, high))
 
     def knows(self, case: Case) -> bool:
-        """Whether the CNN was timed beside proxies on this device in this mode, at sizes around all that are asked."""
-        law = self.laws_.get(_key(case))
+        """Whether the CNN was timed beside proxies on this device in this mode, at sizes around all that are asked.
+
+        Where the question has runs of its own, they are the user's that count.
+        """
+        law = (self.users_laws if case.anchors else self.laws_).get(_key(case))
         return law is not None and bool(
             law.low <= case.batch_sizes.min() and case.batch_sizes.max() <= law.high
         )
@@ -500,14 +503,14 @@ class ProxyTimes(_LinearStudy):
     def with_measurements(self, X: pd.DataFrame) -> ProxyTimes:
         """Copy with the proxies of a user's table and coefficients of its CNNs; the general ones stay."""
         times = X["iteration_time_ms"].to_numpy(dtype=float)
-        is_proxy = (X["kind"] == "proxy").to_numpy()
-        if not is_proxy.any():
+        if "proxy" not in set(X["kind"]):
             return self
         more = copy(self)
-        more.measured_ = self.measured_ | _measured(X[is_proxy], times[is_proxy])
+        more.measured_ = self.measured_ | _measured(X, times)
         measured_cases = list(more._known(X, times))
         more.general_ = more._general_laws(measured_cases) | self.general_
-        more.laws_ = self.laws_ | more._own_laws(measured_cases)
+        more.users_laws = more._own_laws(measured_cases)
+        more.laws_ = self.laws_ | more.users_laws
         return more
 
     def _proxies(self, case: Case) -> _Proxies:
@@ -644,7 +647,9 @@ def _is_card_of(device: str, gpu: Gpu) -> bool:
 
 
 def _measured(X: pd.DataFrame, times: Array) -> dict[_Where, _Proxies]:
-    """Proxies by device and mode: the median at each batch size, rising with it."""
+    """Proxies of a table by device and mode: the median at each batch size, rising with it."""
+    is_proxy = (X["kind"] == "proxy").to_numpy()
+    X, times = X[is_proxy], times[is_proxy]
     busy, host = (
         X[name].to_numpy(dtype=float) if name in X else np.full(len(X), np.nan)
         for name in ("gpu_time_ms", "host_time_ms")

@@ -37,7 +37,7 @@ from predictor.models.join import join_host, with_gpu_share
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import OperatorTotals
 from predictor.models.layer_times.served import forecast_by_layers, too_little_measured
-from predictor.models.named import Methods
+from predictor.models.named import BETTER, Methods
 from predictor.models.ratios import DerivedMode
 from predictor.models.registry import METHODS, WHOLE_METHODS
 from predictor.models.residuals import is_of
@@ -197,7 +197,7 @@ class Model(Epochs):
             check_stop()
             gpus = [devices[position][0] for position in own]
             answers = self._in_mode(question, gpus, mode)
-            if method == "auto" and mode.framework == "chainer" and host is None and not anchors:
+            if method == "auto" and host is None:
                 pairs = zip(gpus, answers, strict=True)
                 answers = [self._judged_better(question.case(gpu, mode), answer) for gpu, answer in pairs]
             by_position |= zip(own, (_with_waits(answer, table, mode) for answer in answers), strict=True)
@@ -299,7 +299,8 @@ class Model(Epochs):
 
     def _judged_better(self, case: Case, default: IterationForecast) -> IterationForecast:
         """The default's forecast, or that of a method judged better for the case, split as the default's."""
-        better = self.named_methods().judged_better(case)
+        name = BETTER.get((case.mode.framework, bool(case.anchors)))
+        better = None if name is None else self.named_methods().judged_better(name, case)
         if better is None:
             return default
         factor = better.iteration_time_ms / default.iteration_time_ms

@@ -187,6 +187,8 @@ def test_a_fit_of_methods_reads_the_errors_of_an_evaluation(of_processor, tmp_pa
         ({"host": "p3.2xlarge"}, "layer-times"),
         ({"gpus": "Tesla T4"}, "roofline"),
         ({"framework": "pytorch"}, "layer-times"),
+        ({"measurements": ["proxies", "vgg_cifar_cnns"]}, "proxy-times"),
+        ({"measurements": ["vgg_cifar_cnns"]}, "layer-times, anchored"),
     ],
 )
 def test_auto_takes_the_method_that_is_judged_better_for_what_is_known(changed, method):
@@ -198,6 +200,11 @@ def test_auto_takes_the_method_that_is_judged_better_for_what_is_known(changed, 
         "precision": "fp32",
     }
     question = asked | {"image_size": 32} | changed
+    if "measurements" in question:
+        tables = [
+            read_measurements(_table(f"h200_chainer_study_{name}")) for name in question["measurements"]
+        ]
+        question["measurements"] = pd.concat(tables, ignore_index=True)
     answer = predict(question.pop("cnn"), question.pop("gpus"), question.pop("batch_sizes"), **question)[0]
     assert answer.method == method
     assert answer.gpu_time_ms > 0  # split as the default splits it
