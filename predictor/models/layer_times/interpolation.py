@@ -341,7 +341,7 @@ FEATURES = (
 )
 """Columns of `forest_features`. A file of trees names its own, so that a type entered later shifts none."""
 
-_LEAF = -1
+_LEAF, _LEVELS_AT_ONCE = -1, 4
 _NODES = ("roots", "left", "right")  # arrays of numbers of nodes
 _ARRAYS = ("roots", "feature", "threshold", "left", "right", "value")
 
@@ -364,17 +364,19 @@ class Forest:
     def predict(self, rows: Array) -> Array:
         """Predictions of shape (n_rows,) for features of shape (n_rows, n_features)."""
         flat, n_features = np.ascontiguousarray(rows).ravel(), rows.shape[1]
-        children = np.concatenate([self.right, self.left])  # the left one lies n_nodes further
-        n_nodes = self.feature.size
+        n_nodes, is_leaf = self.feature.size, self.feature == _LEAF
+        # A leaf leads to itself; the left child lies n_nodes further.
+        children = np.where(is_leaf, np.arange(n_nodes), [self.right, self.left]).ravel()
+        feature = np.where(is_leaf, 0, self.feature).astype(np.intp)
         at = np.tile(self.roots, len(rows)).astype(np.intp)
-        going = np.flatnonzero(self.feature.take(at) != _LEAF)
-        cell = np.repeat(np.arange(len(rows)) * n_features, self.roots.size)[going]
-        node = at[going]
+        going, node = np.arange(at.size), at
+        cell = np.repeat(np.arange(len(rows)) * n_features, self.roots.size)
         while going.size:
-            goes_left = flat.take(cell + self.feature.take(node)) <= self.threshold.take(node)
-            node = children.take(node + n_nodes * goes_left).astype(np.intp)
+            for _ in range(_LEVELS_AT_ONCE):
+                goes_left = flat.take(cell + feature.take(node)) <= self.threshold.take(node)
+                node = children.take(node + n_nodes * goes_left)
             at[going] = node
-            inner = np.flatnonzero(self.feature.take(node) != _LEAF)
+            inner = np.flatnonzero(~is_leaf.take(node))
             going, cell, node = going.take(inner), cell.take(inner), node.take(inner)
         total: Array = self.start + self.value.take(at).reshape(len(rows), -1).sum(axis=1)
         return total
