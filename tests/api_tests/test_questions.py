@@ -11,7 +11,7 @@ from predictor.errors import RetiredOptionWarning, SchemaError
 LISTS = {"precision": "precisions", "memory_format": "memory_formats"}
 OF_EPOCHS_AND_SEVERAL_GPUS = {
     "validation_samples", "spot", "marketplaces", "usd_per_hour", "no_cudnn", "workspace_mib", "n_gpus", "nodes",
-    "link", "sync_batch_norm", "parallel", "workers", "loader", "data_source", "region",
+    "link", "sync_batch_norm", "parallel", "workers", "loader", "data_source", "provider", "offer_region", "region",
 }  # fmt: skip
 """Options that explanations, which are of one GPU and without epochs, do not take."""
 
