@@ -33,6 +33,7 @@ def another(option: Option) -> object:
         "usd": 7.0,
         "flag": True,
         "word": "word",
+        "names": "aws,gcp",
     }[option.kind]
 
 
