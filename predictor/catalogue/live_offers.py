@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from predictor.catalogue.devices import Gpu, find_gpu, short_name
 from predictor.catalogue.links import usual_link
@@ -31,20 +31,8 @@ _FORM = re.compile(r"sxm|pcie|nvl", re.IGNORECASE)
 _MEMORY_TOLERANCE = 0.1
 
 
-class CatalogueItem(Protocol):
-    """What is read of gpuhunt's `CatalogItem`; memory in GB, the price in US$ per hour."""
-
-    provider: str
-    instance_name: str
-    location: str
-    price: float
-    cpu: int | None
-    memory: float | None
-    gpu_count: int
-    gpu_name: str | None
-    gpu_memory: float | None
-    spot: bool
-    disk_size: float | None
+CatalogueItem: TypeAlias = Any
+"""gpuhunt's `CatalogItem`: an instance at a place, its price in US$ per hour, its host and GPUs; memory in GB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +149,7 @@ def _link(gpu: str) -> str:
 
 
 def _provider(listing: CatalogueItem) -> str:
-    return _OUR_NAMES.get(listing.provider, listing.provider)
+    return _OUR_NAMES.get(listing.provider) or str(listing.provider)
 
 
 def _catalogue_items(providers: Sequence[str]) -> list[CatalogueItem]:
