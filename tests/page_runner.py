@@ -254,16 +254,14 @@ def _demo() -> list[str]:
     return shlex.split(match[1])
 
 
-def _listen(*_: Any, host: str, port: int, **__: Any) -> None:
+def _listen(config: Any) -> None:
     """Say what uvicorn says, in the service's form."""
-    message = f"Uvicorn running on http://{host}:{port} (Press CTRL+C to quit)"
+    message = f"Uvicorn running on http://{config.host}:{config.port} (Press CTRL+C to quit)"
     print(json.dumps({"level": "info", "logger": "uvicorn.error", "message": message}))
 
 
 def _epochcast(words: list[str]) -> tuple[int, str, str]:
     """The command in this process; `serve` goes on until it would listen."""
-    import uvicorn
-
     from epochcast.command import main
     from epochcast.commands import serve
 
@@ -275,7 +273,7 @@ def _epochcast(words: list[str]) -> tuple[int, str, str]:
     ):
         patch.setattr(sys, "argv", ["epochcast", *words])
         patch.setattr(serve, "_check_port", lambda *_: None)  # others may use it
-        patch.setattr(uvicorn, "run", _listen)
+        patch.setattr("api.connections.serve", _listen)
         try:
             main()
         except SystemExit as exit_:

@@ -13,11 +13,9 @@ def test_a_wrong_setting_is_named_by_its_variable(epochcast, monkeypatch):
 def test_it_listens_on_this_machine_alone_and_a_taken_port_is_one_line_that_says_to_pick_another(
     epochcast, monkeypatch
 ):
-    import uvicorn
-
     server = {}
     monkeypatch.setenv("EPOCHCAST_STORE", "")
-    monkeypatch.setattr(uvicorn, "run", lambda app, **options: server.update(options, app=app))
+    monkeypatch.setattr("api.connections.serve", lambda config: server.update(vars(config)))
     assert epochcast("serve").code == 0
     assert (server["app"], server["host"], server["port"]) == ("api.main:create_app", "127.0.0.1", 8000)
     with socket.socket() as taken:
