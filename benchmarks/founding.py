@@ -134,10 +134,9 @@ def _regressed_proxies(layers: pd.DataFrame) -> pd.DataFrame:
 
     law = HistGradientBoostingRegressor(max_iter=400, learning_rate=0.06, random_state=0)
     law.fit(_convolution_features(layers), np.log(layers["time_ms_median"]))
-    shapes = {
-        name: next(layer for layer in proxy_table(name) if layer.type == "conv2d")
-        for name in FOUNDING_PROXIES
-    }
+    convolutions = [
+        next(layer for layer in proxy_table(name) if layer.type == "conv2d") for name in FOUNDING_PROXIES
+    ]
     rows = pd.DataFrame(
         {
             "cnn": name, "image_size": layer.in_height, "batch_size": size, "in_size": layer.in_height,
@@ -145,7 +144,7 @@ def _regressed_proxies(layers: pd.DataFrame) -> pd.DataFrame:
             "stride": layer.stride_height, "padding": "same", "activation": "relu", "use_bias": True,
             "optimizer": "momentum",
         }
-        for name, layer in shapes.items()
+        for name, layer in zip(FOUNDING_PROXIES, convolutions, strict=True)
         for size in _PROXY_SIZES
     )  # fmt: skip
     times = np.exp(law.predict(_convolution_features(rows)))
@@ -267,13 +266,11 @@ def _times(question: dict[str, object], unit: str) -> tuple[float, float, float]
 
 def slides_in_markdown() -> str:
     """The table of docs/study.md."""
-    rows = slide_answers().to_dict("records")
     lines = ["| figure of the slides | unit | printed | answered | inside |", "|---|---|---|---|---|"]
-    for row in rows:
-        ends = "" if row["inside"] == "no interval" else f" ({row['low']:.3g}-{row['high']:.3g})"
-        answered = f"{row['answered']:.3g}{ends}"
+    for row in slide_answers().itertuples():
+        ends = "" if row.inside == "no interval" else f" ({row.low:.3g}-{row.high:.3g})"
         lines.append(
-            f"| {row['figure']} | {row['unit']} | {row['printed']:g} | {answered} | {row['inside']} |"
+            f"| {row.figure} | {row.unit} | {row.printed:g} | {row.answered:.3g}{ends} | {row.inside} |"
         )
     return "\n".join(lines)
 

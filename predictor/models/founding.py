@@ -114,8 +114,7 @@ class _LinearStudy(WholePredictor):
 
     def parts(self, case: Case) -> dict[str, Array]:
         """Each term's part of the time in ms; errors as of `scope`."""
-        coefficients = self.coefficients_of(case)
-        return {name: coefficients[name] * feature for name, feature in self.terms(case).items()}
+        return {name: term.coefficient * term.feature for name, term in self.regression_terms(case).items()}
 
     def regression_terms(self, case: Case) -> dict[str, Term]:
         """Coefficient and feature of each term; errors as of `scope`."""
@@ -420,18 +419,16 @@ class ProxyTimes(_LinearStudy):
         return {name: summand / time ** (power - 1) for name, summand in raised.items()}
 
     def coefficients_of(self, case: Case) -> dict[str, float]:
-        """Coefficients of the CNN in the mode on this chip, else the general ones x its factor on other chips."""
+        """Coefficients of the CNN in the mode on this chip, else the general ones x its factor on other chips.
+
+        OutOfRangeError if no CNN was measured in the framework on the kind of device.
+        """
         self._check_fitted("general_")
         law, laws = self._laws(case)
         if law is not None:
             return law.coefficients
         if case.cnn in self._proxies(case).curves:
             return _OF_PROXY
-        factor = float(np.exp(np.mean([np.log(law.factor) for law in laws]))) if laws else 1.0
-        return {name: factor * coefficient for name, coefficient in self._general(case).items()}
-
-    def _general(self, case: Case) -> dict[str, float]:
-        """Coefficients of all CNNs in the framework on the kind of device; OutOfRangeError if none was measured."""
         general = self.general_.get(_kind(case))
         if general is None:
             raise OutOfRangeError(
@@ -439,7 +436,8 @@ class ProxyTimes(_LinearStudy):
                 f"asked in {_kind(case)}: its law does not carry over. Measure a CNN at two batch sizes beside the "
                 f"proxies: `epochcast profile --preset targets:vgg_cifar@32`. {INSTEAD}."
             )
-        return general
+        factor = float(np.exp(np.mean([np.log(law.factor) for law in laws]))) if laws else 1.0
+        return {name: factor * general[name] for name in _TERMS}
 
     def _laws(self, case: Case) -> tuple[_OwnLaw | None, list[_OwnLaw]]:
         """Law of the CNN in the mode on this device, else on another card of its chip; laws on all like devices."""
@@ -549,7 +547,7 @@ class ProxyTimes(_LinearStudy):
         for key, members in _grouped(measured_cases, lambda member: _key(member[0])).items():
             sizes = np.concatenate([case.batch_sizes for case, _ in members])
             if np.unique(sizes).size >= _LEAST_OF_CNN:
-                general, power = self._general(members[0][0]), _power(members[0][0])
+                general, power = self.general_[_kind(members[0][0])], _power(members[0][0])
                 terms, times = self._rows(members)
                 general_ms = np.linalg.norm(terms * [*general.values()], power, axis=1)
                 factor = float(np.exp(_OWN_SHARE * np.log(times / general_ms).mean()))
