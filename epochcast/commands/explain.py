@@ -250,13 +250,9 @@ _WITHOUT = {"frozen": "with all parameters trained", "recomputed": "without grad
 
 def _advice(explanation: "Explanation") -> list[str]:
     """What the step pays for at the largest batch size, and layers with a better form."""
-    return [
-        *(
-            f"Pays {number(paid.saves_ms[-1])} ms: {paid.what}. {paid.remedy}."
-            for paid in explanation.pays_for
-        ),
-        *(f"Form: {form}" for form in explanation.forms),
-    ]
+    habits = explanation.pays_for
+    pays = [f"Pays {number(paid.saves_ms[-1])} ms: {paid.effect}. {paid.remedy}." for paid in habits]
+    return [*pays, *(f"Form: {form}" for form in explanation.forms)]
 
 
 def _law(explanation: "Explanation") -> str:

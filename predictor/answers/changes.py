@@ -171,30 +171,32 @@ def habits_of(question: Question) -> Iterator[Change]:
             off: dict[str, Any] = {name: False}
             changed = replace(question, cnn=_with_step(question, **{name: None}), **off)
             yield Change(name, *_HABITS[name], changed)
-    waits = (
-        0 if step is None else (step.update_waits or 0) - (question.precision == "amp_fp16")
-    )  # a GradScaler's
+    of_scaler = question.precision == "amp_fp16"
+    waits = 0 if step is None else (step.update_waits or 0) - of_scaler
     if waits > 0:
-        what = f"the host waits {waits} times for the GPU after the forward pass (.item(), printing the loss)"
-        cnns = _with_step(question, update_waits=None)
-        yield Change("waits", what, "Read losses every hundred iterations", replace(question, cnn=cnns))
-    if step is not None and step.optimizer_form == "loop" and UPDATES[question.optimizer].form != "loop":
-        tensors = sum(
-            parameter_tensors(layer) for table in ResolvedQuestion.of(question).tables for layer in table
+        effect = (
+            f"the host waits {waits} times for the GPU after the forward pass (.item(), printing the loss)"
         )
+        cnns = _with_step(question, update_waits=None)
+        yield Change("waits", effect, "Read losses every hundred iterations", replace(question, cnn=cnns))
+    if step is not None and step.optimizer_form == "loop" and UPDATES[question.optimizer].form != "loop":
+        tensors = sum(map(parameter_tensors, ResolvedQuestion.of(question).tables[0]))
         beside = max(0, round((step.beside or 0) - ONE_BY_ONE * tensors)) or None
         cnns = _with_step(question, optimizer_form="foreach", beside=beside)
-        what, remedy = "the optimizer updates tensor by tensor", "Leave out foreach=False, or pass fused=True"
-        yield Change("loop", what, remedy, replace(question, cnn=cnns))
+        effect, remedy = (
+            "the optimizer updates tensor by tensor",
+            "Leave out foreach=False, or pass fused=True",
+        )
+        yield Change("loop", effect, remedy, replace(question, cnn=cnns))
 
 
 def habit_changes(question: Question) -> Iterator[Change]:
     """PyTorch's switches that are off, each on."""
-    if question.framework == "pytorch" and question.capture == "eager":
-        for name, (what, remedy) in _HABITS.items():
+    if question.framework == "pytorch" and question.capture == "eager" and not question.is_whole:
+        for name, (effect, remedy) in _HABITS.items():
             on: dict[str, Any] = {name: True}
             if not getattr(question, name):
-                yield Change(name, what, f"{remedy}.", replace(question, **on))
+                yield Change(name, effect, f"{remedy}.", replace(question, **on))
 
 
 def link_changes(question: Question, name: str | None) -> Iterator[Change]:

@@ -170,9 +170,8 @@ class Checkup(Spoken):
             if cause.saved_h and cause.saved_h > 0:
                 money = "" if cause.saved_usd is None else f" and {usd(cause.saved_usd)}"
                 words += f"; mended saves {rounded_duration(3600 * cause.saved_h)}{money}"
-            odds = (
-                f"{percent(cause.probability)}: " if self.verdict in ("slow", "fast") else ""
-            )  # else it is asked
+            is_suspected = self.verdict in ("slow", "fast")  # else it was asked
+            odds = f"{percent(cause.probability)}: " * is_suspected
             lines.append(f"{odds}{cause.what}, {words}. {cause.remedy}")
         return lines
 
@@ -253,8 +252,8 @@ def _paid_for(checked: _Checked) -> Iterator[Cause]:
     """How much faster the training is without the DataParallel, switches and loops that were asked about."""
     question = checked.question
     replicas = parallel_changes(question) if question.parallel == "dp" else ()
-    what = "nn.DataParallel waits for one interpreter"
-    for change in (*(replace(change, what=what, remedy="DDP") for change in replicas), *habits_of(question)):
+    words = "nn.DataParallel waits for one interpreter"
+    for change in (*(replace(change, what=words, remedy="DDP") for change in replicas), *habits_of(question)):
         row = change.row()
         times = row.iteration_time_ms, row.low_ms, row.high_ms
         faster = checked.row.iteration_time_ms / row.iteration_time_ms
@@ -320,10 +319,11 @@ def _suspects(checked: _Checked) -> Iterator[_Suspect]:
 def _resizing(checked: _Checked) -> Iterator[_Suspect]:
     """Maps resized bilinearly in NCHW, where the CNN resizes them by nearest or in channels-last."""
     row, resolved = checked.row, ResolvedQuestion.of(checked.question)
-    [table], [device] = resolved.tables, resolved.devices
-    size = row.batch_size / checked.question.n_gpus
-    own_ms = resizing_ms(table, device, size, device[1].memory_format)
-    slow_ms = row.iteration_time_ms + resizing_ms(table, device, size, "nchw", "upsample") - own_ms
+    [table], [(gpu, mode)] = resolved.tables, resolved.devices
+    models, size = resolved.known.model.layers, row.batch_size / checked.question.n_gpus
+    own_ms = resizing_ms(models, table, (gpu, mode), size)
+    bilinear_ms = resizing_ms(models, table, (gpu, replace(mode, memory_format="nchw")), size, "upsample")
+    slow_ms = row.iteration_time_ms + bilinear_ms - own_ms
     if slow_ms > _SLOWER * row.iteration_time_ms:
         what = "its maps are resized bilinearly in NCHW"
         yield _Suspect(

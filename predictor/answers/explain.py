@@ -123,11 +123,12 @@ class ExplainedTerm:
 class Payment:
     """What a habit costs an iteration: without it, it takes `saves_ms` less at each batch size.
 
-    `name` is ``deterministic``, ``detect_anomaly``, ``waits`` or ``loop``; `remedy` says what to write instead.
+    `name` is ``deterministic``, ``detect_anomaly``, ``waits`` or ``loop``, `effect` what it does, `remedy` what to
+    write instead.
     """
 
     name: str
-    what: str
+    effect: str
     remedy: str
     saves_ms: Numbers
 
@@ -288,6 +289,10 @@ class _Subject:
         [forecast] = forecasts_of(self.resolved, self.table, [self.device], sizes, anchors, method)
         return forecast
 
+    def without_anchors(self) -> _Subject:
+        """The subject by one method, and without anchors, which were measured as the training is asked."""
+        return replace(self, anchors=(), method="auto" if self.method == "anchored" else self.method)
+
     def by_bound(self, forecast: IterationForecast) -> dict[str, Array]:
         """GPU time by what bounds it."""
         gpu, mode = self.device
@@ -327,6 +332,7 @@ def _explained(subject: _Subject) -> Explanation:
     )
     if forecast.is_whole:
         return explanation
+    models = subject.resolved.known.model.layers
     rung_ms = forecast.rung_ms or {RUNGS[-1]: forecast.class_ms}  # from specifications there is one rung
     return replace(
         explanation,
@@ -335,13 +341,7 @@ def _explained(subject: _Subject) -> Explanation:
         parts=_parts(subject, forecast),
         small_batch_law=_law(subject),
         pays_for=tuple(_payments(subject, forecast)),
-        forms=dear_forms(
-            subject.resolved.known.model.layers,
-            table,
-            subject.device,
-            sizes[-1],
-            float(forecast.gpu_time_ms[-1]),
-        ),
+        forms=dear_forms(models, table, subject.device, sizes[-1], float(forecast.gpu_time_ms[-1])),
         switches=_switches(subject),
         other_modes=tuple(_other_mode(subject, changed) for changed in other_modes(gpu, mode)),
     )
@@ -375,9 +375,8 @@ def _passes(subject: _Subject, class_ms: Mapping[str, Array]) -> dict[str, dict[
 
 
 def _parts(subject: _Subject, forecast: IterationForecast) -> tuple[PartEffect, ...]:
-    """What frozen and recomputed parts save, by one method and without anchors, which were measured with them."""
-    method = "auto" if subject.method == "anchored" else subject.method
-    table, subject = subject.table, replace(subject, anchors=(), method=method)
+    """What frozen and recomputed parts save."""
+    table, subject = subject.table, subject.without_anchors()
     sizes, mode, effects = subject.resolved.question.batch_sizes, subject.device[1], []
     plain_tables = {"frozen": table.without_freezing(), "recomputed": table.without_recomputing()}
     for name, plain_table in plain_tables.items():
@@ -392,15 +391,13 @@ def _parts(subject: _Subject, forecast: IterationForecast) -> tuple[PartEffect, 
 
 
 def _payments(subject: _Subject, forecast: IterationForecast) -> Iterator[Payment]:
-    """What the training's habits cost, each against the same question without it; by one method and without anchors."""
-    question, method = subject.resolved.question, "auto" if subject.method == "anchored" else subject.method
-    subject = replace(subject, anchors=(), method=method)
-    own_ms, position = None, subject.resolved.tables.index(subject.table)
-    for change in habits_of(question):
+    """What the training's habits cost, each against the same question without it."""
+    position, subject = subject.resolved.tables.index(subject.table), subject.without_anchors()
+    for change in habits_of(subject.resolved.question):
         resolved = ResolvedQuestion.of(change.question)
-        own_ms = subject.forecast().iteration_time_ms if own_ms is None else own_ms
         without = replace(subject, resolved=resolved, table=resolved.tables[position]).forecast()
-        saves_ms = forecast.iteration_time_ms * (1.0 - without.iteration_time_ms / own_ms)
+        share = without.iteration_time_ms / subject.forecast().iteration_time_ms
+        saves_ms = forecast.iteration_time_ms * (1.0 - share)
         if saves_ms.max() > 0:
             yield Payment(change.name, change.what, change.remedy, _plain(saves_ms))
 

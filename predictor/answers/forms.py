@@ -19,7 +19,6 @@ from predictor.operator_types import OPERATOR_TYPES, RESIZING_TYPES
 from predictor.operators.operators import (
     Operator,
     Operators,
-    as_run,
     in_fp32,
     is_depthwise,
     layer_operators,
@@ -33,7 +32,7 @@ _LEAST_SAVED, _LEAST_FACTOR = (
     1.2,
 )  # share of the GPU's time, and of the best form's, from which a form is named
 _EIGHT = 8  # channels that tensor cores of 16 bits take at once
-_IN_WORDS = {"nchw": "NCHW", "channels_last": "channels-last"}
+_IN_WORDS = {"nchw": "in NCHW", "channels_last": "in channels-last"}
 _NEAREST = "upsample_nearest"
 
 
@@ -41,11 +40,11 @@ _NEAREST = "upsample_nearest"
 class FormCost:
     """What `count` layers of one form take in an iteration, `ms`, and `best_ms` in a better form, `best`.
 
-    `layer` is the one that costs most; `what` says their form.
+    `layer` is the one that costs most; `form` says it in words.
     """
 
     layer: str
-    what: str
+    form: str
     count: int
     ms: float
     best: str
@@ -53,27 +52,20 @@ class FormCost:
 
     def __str__(self) -> str:
         alike = f" and {self.count - 1} more" * (self.count > 1)
-        return f"{self.layer}{alike}, {self.what}: {self.ms:.3g} ms; {self.best} {self.best_ms:.3g}."
+        return f"{self.layer}{alike}, {self.form}: {self.ms:.3g} ms; {self.best} {self.best_ms:.3g}."
 
 
 def resizing_ms(
-    table: LayerTable, device: Device, batch_size: float, memory_format: str, type_: str = ""
+    models: LayerModels, table: LayerTable, device: Device, batch_size: float, type_: str = ""
 ) -> float:
-    """Time of a CNN's resizing by specifications in a memory format, in ms; all by `type_` if it is given.
-
-    0 in frameworks other than PyTorch and on a CPU.
-    """
+    """Time of a CNN's resizing, in ms; all by `type_` if it is given; 0 in frameworks other than PyTorch, on a CPU."""
     gpu, mode = device
-    if mode.framework != "pytorch" or is_cpu(gpu.name):
+    counted = {op: count for op, count in operators_of(table).items() if op.type in RESIZING_TYPES}
+    if not counted or mode.framework != "pytorch" or is_cpu(gpu.name):
         return 0.0
-    size, rates = np.array([batch_size / table.parts]), device_rates(gpu.name, mode.precision)
-    total = 0.0
-    for operator, count in operators_of(table).items():
-        if operator.type in RESIZING_TYPES:
-            running = as_run(operator, mode.framework, memory_format, mode.precision)
-            changed = replace(running, type=type_ or operator.type)
-            total += table.parts * count * float(base_ms([changed], size, rates, memory_format)[0, 0])
-    return total
+    operators = [replace(operator, type=type_ or operator.type) for operator in counted]
+    times = _times_ms(models, operators, device, np.array([batch_size / table.parts]))
+    return table.parts * float(times @ list(counted.values()))
 
 
 def dear_forms(
@@ -96,22 +88,22 @@ def dear_forms(
         return _times_ms(models, changed, (gpu, replace(mode, memory_format=memory_format)), size)
 
     own_format = mode.memory_format
-    [other] = [format_ for format_ in MEMORY_FORMATS if format_ != own_format]
+    [other] = {*MEMORY_FORMATS} - {own_format}
     own_ms, other_ms = times_ms(operators, own_format), times_ms(operators, other)
     narrow = ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"]
     even_ms = times_ms([_even(operator) if narrow else operator for operator in operators], own_format)
     costs: dict[tuple[str, str], list[FormCost]] = {}
     for i, operator in enumerate(operators):
         count = len(names[operator]) * table.parts
-        forms = {f"in {_IN_WORDS[other]}": other_ms[i], f"with channels in multiples of {_EIGHT}": even_ms[i]}
+        forms = {_IN_WORDS[other]: other_ms[i], f"with channels in multiples of {_EIGHT}": even_ms[i]}
         if operator.type in RESIZING_TYPES and own_format == "channels_last" and loops_of(operator).us_last:
             forms["by mode='nearest'"] = times_ms([replace(operator, type=_NEAREST)], own_format)[0]
         best = min(forms, key=lambda form: forms[form] if forms[form] > 0 else np.inf)
         ms, best_ms = count * own_ms[i], count * forms[best]
         if operator.type != _NEAREST and best_ms > 0 and ms > _LEAST_FACTOR * best_ms:
-            what = f"{' '.join(_words(operator))} in {_IN_WORDS[own_format]}"
-            cost = FormCost(names[operator][0], what, len(names[operator]), ms, best, best_ms)
-            costs.setdefault((what, best), []).append(cost)
+            form = f"{' '.join(_words(operator))} {_IN_WORDS[own_format]}"
+            cost = FormCost(names[operator][0], form, len(names[operator]), ms, best, best_ms)
+            costs.setdefault((form, best), []).append(cost)
     dear = sorted(map(_together, costs.values()), key=lambda cost: cost.best_ms - cost.ms)[:_MOST_FORMS]
     return tuple(cost for cost in dear if cost.ms - cost.best_ms > _LEAST_SAVED * gpu_time_ms)
 
@@ -129,9 +121,8 @@ def _even(operator: Operator) -> Operator:
     if OPERATOR_TYPES[operator.type].product is None or (operator.groups or 1) > 1:
         return operator
     ins, outs = (-(-(n or 1) // _EIGHT) * _EIGHT for n in (operator.in_channels, operator.out_channels))
-    return replace(
-        operator, in_channels=ins if operator.input_gradient else operator.in_channels, out_channels=outs
-    )
+    read = ins if operator.input_gradient else operator.in_channels
+    return replace(operator, in_channels=read, out_channels=outs)
 
 
 def _words(operator: Operator) -> Iterator[str]:

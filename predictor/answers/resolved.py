@@ -195,14 +195,14 @@ class ResolvedQuestion:
 
     @cached_property
     def habits(self) -> Habits:
-        """Switches of PyTorch that are on; SchemaError where it has none, or they do something else."""
+        """Switches of PyTorch that are on; SchemaError where it has none, or by a method that knows no GPU's time."""
         question = self.question
         habits = Habits(question.deterministic, question.detect_anomaly)
-        if any(habits) and (question.framework != "pytorch" or question.capture in COMPILED):
+        how = [question.framework, question.capture, *[question.method] * question.is_whole]
+        if any(habits) and (how[0] != "pytorch" or how[1] in COMPILED or question.is_whole):
             name = next(name for name, is_on in habits._asdict().items() if is_on)
             raise SchemaError(
-                f"{named(name)} is a switch of PyTorch's eager mode, and the training is in {question.framework}, "
-                f"{question.capture}. Leave it out."
+                f"{named(name)} is a switch of PyTorch's eager mode, and asked is {', '.join(how)}. Leave it out."
             ).about(name)
         return habits
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from zipfile import ZipFile
 
-from predictor.catalogue.modes import CAPTURES, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
+from predictor.catalogue.modes import CAPTURES, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS, Habits
 from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import (
     BETWEEN_WARNINGS,
@@ -32,7 +32,6 @@ from predictor.cnns.layer_table import (
 from predictor.errors import DataError, SchemaError, nearest
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
 
-_STEP_SWITCHES = ("deterministic", "detect_anomaly")
 _STEP_WORDS = {
     "precision": PRECISIONS,
     "memory_format": MEMORY_FORMATS,
@@ -40,7 +39,7 @@ _STEP_WORDS = {
     "capture": CAPTURES,
     "optimizer_form": ("foreach", "fused", "loop"),
     "parallel": ("dp",),
-    **dict.fromkeys(_STEP_SWITCHES, ("True",)),
+    **dict.fromkeys(Habits._fields, ("True",)),
 }
 _STEP_COUNTS = ("waits", "first_wait", "last_wait", "beside", "update_waits")
 _STEP_NUMBERS = ("optimizer_states", "optimizer_passes", "optimizer_copies")
@@ -132,7 +131,7 @@ def _step(about: Mapping[str, str], path: Path) -> Step | None:
     counts: dict[str, Any] = {name: _counted(about, name, path) for name in _STEP_COUNTS}
     parts = _counted(about, "parts", path) or 1
     numbers = {name: _decimal(about[name], name, path) for name in _STEP_NUMBERS if about[name]}
-    switches = dict.fromkeys(words.keys() & set(_STEP_SWITCHES), True)
+    switches = dict.fromkeys(words.keys() & set(Habits._fields), True)
     return Step(batch_size, parts, **(counts | words | numbers | switches))
 
 

@@ -517,9 +517,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
                 return 0.0
             with suppress(LookupError), _disable_current_modes():
                 return self._number(tensor).item()
-            self.detects_anomaly |= (
-                torch.is_anomaly_enabled()
-            )  # the switch may be on in a part of the step alone
+            self.detects_anomaly |= torch.is_anomaly_enabled()  # perhaps in a part of the step alone
             if not self.updating:  # an optimizer's own numbers are the host's
                 self.waits.append(len(self.events))
             if tensor.dtype == torch.bool:

@@ -4,45 +4,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from predictor.arrays import Array
-from predictor.catalogue.devices import ELEMENT_BYTES, Gpu, rates_of
+from predictor.catalogue.devices import ELEMENT_BYTES, Gpu
 from predictor.catalogue.modes import Habits, Mode
-from predictor.cnns.layer_table import Layer, LayerTable
+from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import IterationForecast
 from predictor.models.hosts import enqueued
 from predictor.models.join import join_host
 from predictor.operator_types import OPERATOR_TYPES
+from predictor.operators.memory import input_elements, output_elements
 from predictor.operators.operators import is_depthwise
-
-
-class _Filled(NamedTuple):
-    """What a type of layer allocates by `torch.empty` in both passes.
-
-    Maps as large as its output and as its input, and all tensors.
-    """
-
-    outputs: float = 0.0
-    inputs: float = 0.0
-    tensors: int = 0
-
+from predictor.operators.work import device_rates
 
 _FILLED = {
-    "batch_norm": _Filled(
-        1, 1, 8
-    ),  # beside the maps statistics, what cuDNN keeps, and gradients of both weights
-    "layer_norm": _Filled(1, 1, 6),
-    "group_norm": _Filled(1, 1, 6),
-    "permute": _Filled(1, 1, 2),
-    "concat": _Filled(0, 1, 1),  # the slices of its gradient
-    "dropout": _Filled(1.25, 0, 2),
-    "linear": _Filled(0, 0, 1),  # the gradient of the weights
+    "batch_norm": (1, 1, 8),  # with statistics, what cuDNN keeps, and gradients of both weights
+    "layer_norm": (1, 1, 6),
+    "group_norm": (1, 1, 6),
+    "permute": (1, 1, 2),
+    "concat": (0, 1, 1),  # the slices of its gradient
+    "dropout": (1.25, 0, 2),
+    "depthwise": (1, 1, 3),  # PyTorch's own kernels, which run all in NCHW
+    "clamp": (0, 1, 1),  # the gradient of relu6 and its like
+    "weights": (0, 0, 1),  # their gradient, where cuDNN or a matrix product does the rest
 }
-_DEPTHWISE = _Filled(1, 1, 3)  # of PyTorch's own kernels, which run all in NCHW
-_CONVOLUTION = _Filled(0, 0, 1)
-_CLAMPED = _Filled(0, 1, 1)  # the gradient of relu6 and its like
-_CLAMPS = ("relu6", "hardswish")
+"""What layers allocate by `torch.empty` in both passes: maps like the output, maps like the input, all tensors."""
 
 _FILL_MS = 0.0025
 """GPU time of filling a small tensor: a kernel and the pause behind it."""
@@ -55,7 +42,6 @@ _ANOMALY_HOST = 3.2
 
 _ANOMALY_SPREAD = 1.25
 """Factor on the ends of the interval: with anomaly detection the host decides, and hosts differ."""
-
 
 _BY_INDICES_BYTES = 2000.0
 """Reads and writes of bilinear resizing by indices, forward and backward, for each number that it gives."""
@@ -74,25 +60,17 @@ def filled(table: LayerTable, memory_format: str, precision: str) -> tuple[float
     """
     in_bytes, tensors, amp = 0.0, 0.0, precision.startswith("amp")
     for layer in table:
-        kind, runs = _of_layer(layer, memory_format), 1 if layer.forwards is None else layer.forwards
-        numbers = kind.outputs * _numbers(layer, "out") + kind.inputs * _numbers(layer, "in")
+        kind, runs = layer.type, 1 if layer.forwards is None else layer.forwards
+        if OPERATOR_TYPES[kind].weights == "filters":
+            kind = "depthwise" if is_depthwise(layer) and memory_format == "nchw" else "weights"
+        outputs, inputs, count = _FILLED.get(
+            "clamp" if layer.kind in ("relu6", "hardswish") else kind, (0, 0, 0)
+        )
+        numbers = outputs * output_elements(layer) + inputs * input_elements(layer)
         is_wide = amp and OPERATOR_TYPES[layer.type].amp_output == "wide"
         in_bytes += runs * numbers * (_WIDE_BYTES if is_wide else ELEMENT_BYTES[precision])
-        tensors += runs * kind.tensors * table.parts
+        tensors += runs * count * table.parts
     return in_bytes, tensors
-
-
-def _of_layer(layer: Layer, memory_format: str) -> _Filled:
-    if is_depthwise(layer) and memory_format == "nchw":
-        return _DEPTHWISE
-    if layer.type == "activation" and layer.kind in _CLAMPS:
-        return _CLAMPED
-    return _FILLED.get(layer.type, _CONVOLUTION if layer.type.startswith("conv") else _Filled())
-
-
-def _numbers(layer: Layer, side: str) -> int:
-    channels, height, width = (getattr(layer, f"{side}_{of}") or 1 for of in ("channels", "height", "width"))
-    return int(channels * height * width * layer.repeats)
 
 
 def with_habits(
@@ -102,20 +80,14 @@ def with_habits(
 
     Filling takes the bytes of new tensors at the GPU's memory bandwidth and `_FILL_MS` a tensor, the host a seventh
     of a layer's time; bilinear resizing reads and adds by indices instead of its own kernel. With anomaly detection
-    the host waits for each gradient, so that its time and the GPU's add up. Of a method that does not tell the two
-    apart, all is the GPU's.
+    the host waits for each gradient, so that its time and the GPU's add up.
     """
-    if not any(habits):
-        return forecast
-    is_whole = forecast.is_whole
-    gpu_ms = forecast.iteration_time_ms if is_whole else forecast.gpu_time_ms
-    host_ms = 0.0 * gpu_ms if is_whole else forecast.host_time_ms
-    slower_gpu, slower_host = gpu_ms, host_ms
+    gpu_ms, host_ms = slower_gpu, slower_host = forecast.gpu_time_ms, forecast.host_time_ms
     if habits.deterministic:
         in_bytes, tensors = filled(table, mode.memory_format, mode.precision)
-        resized = sum(_numbers(layer, "out") for layer in table if layer.type == "upsample")
+        resized = sum(output_elements(layer) for layer in table if layer.type == "upsample")
         moved = (in_bytes + resized * _BY_INDICES_BYTES) * batch_sizes
-        slower_gpu = gpu_ms + moved / rates_of(gpu, mode.precision).bytes_per_ms + _FILL_MS * tensors
+        slower_gpu = gpu_ms + moved / device_rates(gpu.name, mode.precision).bytes_per_ms + _FILL_MS * tensors
         slower_host = host_ms * (1.0 + _FILL_WEIGHT * tensors / enqueued(table, mode.optimizer))
     after_ms, wider = join_host(slower_gpu, slower_host, forecast.sharpness), 1.0
     if habits.detect_anomaly:
@@ -124,8 +96,6 @@ def with_habits(
     longer = after_ms / join_host(gpu_ms, host_ms, forecast.sharpness)
     ends = {"iteration_time_ms": 1.0, "low_ms": 1.0 / wider, "high_ms": wider}
     times: dict[str, Any] = {name: longer * end * getattr(forecast, name) for name, end in ends.items()}
-    if not is_whole:
-        gpu_names = ("gpu_time_ms", "gpu_low_ms", "gpu_high_ms")
-        times |= {name: slower_gpu / gpu_ms * getattr(forecast, name) for name in gpu_names}
-        times["host_time_ms"] = slower_host
-    return replace(forecast, **times)
+    for name in ("gpu_time_ms", "gpu_low_ms", "gpu_high_ms"):
+        times[name] = slower_gpu / gpu_ms * getattr(forecast, name)
+    return replace(forecast, host_time_ms=slower_host, **times)

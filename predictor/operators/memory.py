@@ -267,7 +267,7 @@ def _kept_by_part(table: LayerTable, precision: str, ends: NDArray[np.int64]) ->
     entries: dict[int, list[_Kept]] = {0: []}
     for position, layer in enumerate(table):
         if _learns(layer):
-            more = OPERATOR_TYPES[layer.type].kept_bytes_per_output * _output_elements(layer)
+            more = OPERATOR_TYPES[layer.type].kept_bytes_per_output * output_elements(layer)
             entries.setdefault(layer.recomputed or 0, []).append(_Kept(position, int(ends[position]), more))
     for (number, tensor, copied_by), (first, end) in _kept_tensors(table, ends, tensors).items():
         sizes = tensors.bytes if copied_by is None else tensors.copy_bytes
@@ -349,7 +349,7 @@ def _workspace(table: LayerTable, precision: str) -> Bytes:
     tensors, element = _Tensors.of(table, precision), ELEMENT_BYTES[precision]
     return np.array(
         [
-            element * (input_elements(layer) + _output_elements(layer))
+            element * (input_elements(layer) + output_elements(layer))
             if OPERATOR_TYPES[layer.type].is_convolution
             else _MAPS_OF_COPIES
             * tensors.bytes[layer.index]
@@ -450,7 +450,7 @@ class _Tensors:
 
     @classmethod
     def of(cls, table: LayerTable, precision: str) -> _Tensors:
-        elements = {layer.index: _output_elements(layer) for layer in table}
+        elements = {layer.index: output_elements(layer) for layer in table}
         elements[IMAGE] = input_elements(table.layers[0]) if table.layers else 0.0
         narrow = ELEMENT_BYTES[precision]
         if not precision.startswith("amp"):
@@ -474,7 +474,8 @@ def input_elements(layer: Layer) -> float:
     return float(layer.repeats * (layer.in_channels or 0) * (layer.in_height or 1) * (layer.in_width or 1))
 
 
-def _output_elements(layer: Layer) -> float:
+def output_elements(layer: Layer) -> float:
+    """Numbers that a layer writes of one image."""
     if layer.out_channels is None:
         return input_elements(layer)
     return float(layer.repeats * layer.out_channels * (layer.out_height or 1) * (layer.out_width or 1))

@@ -7,7 +7,6 @@ import pytest
 
 import epochcast
 from predictor.answers.answer import answer
-from predictor.answers.check import Speed, check
 from predictor.answers.explain import explain
 from predictor.answers.question import Question
 from predictor.cnns.layer_csv import read_layer_table_csv
@@ -17,10 +16,10 @@ MEASURED = pd.read_csv(Path(__file__).parents[3] / "benchmarks" / "switches_h100
 BOUND_BY_GPU = MEASURED["default_enqueue_ms"] < 0.9 * MEASURED["default_iteration_time_ms"]
 
 
-@pytest.mark.parametrize(("switch", "option", "tolerance"), [
-    ("algorithms", "deterministic", 0.03),
-    ("anomaly", "detect_anomaly", 0.2),
-])  # fmt: skip
+JUDGED = [("algorithms", "deterministic", 0.03), ("anomaly", "detect_anomaly", 0.2)]
+
+
+@pytest.mark.parametrize(("switch", "option", "tolerance"), JUDGED)
 def test_switches_take_the_gpu_bound_iterations_what_they_were_measured_to_take(switch, option, tolerance):
     rows = MEASURED[(MEASURED["switch"] == switch) & BOUND_BY_GPU & (MEASURED["cnn"] != "r3d_18")]
     errors = {}
@@ -37,87 +36,71 @@ def test_switches_take_the_gpu_bound_iterations_what_they_were_measured_to_take(
     assert not {row: error for row, error in errors.items() if abs(error) > tolerance}
 
 
-def _step(torch, *, foreach=True, reads=False):
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16), torch.nn.ReLU6())
-    optimizer, images = torch.optim.SGD(model.parameters(), 0.1, foreach=foreach), torch.zeros(4, 3, 32, 32)
-
-    def step():
-        optimizer.zero_grad()
-        loss = model(images).mean()
-        loss.backward()
-        optimizer.step()
-        if reads:
-            loss.item()
-
-    return step
-
-
 def _recorded(habit):
     """A step that was recorded with a habit."""
     torch = pytest.importorskip("torch")
-    step = _step(torch, foreach=habit != "loop", reads=habit == "waits")
-    torch.use_deterministic_algorithms(habit in ("deterministic", "no_fill"))
-    torch.utils.deterministic.fill_uninitialized_memory = habit != "no_fill"
-    torch.autograd.set_detect_anomaly(habit == "detect_anomaly")
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16), torch.nn.ReLU6())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=habit != "loop")
+
+    def step():
+        optimizer.zero_grad()
+        loss = model(torch.zeros(4, 3, 32, 32)).mean()
+        loss.backward()
+        optimizer.step()
+        if habit == "waits":
+            loss.item()
+
+    def switch(habit):
+        torch.use_deterministic_algorithms(habit in ("deterministic", "no_fill"))
+        torch.utils.deterministic.fill_uninitialized_memory = habit != "no_fill"
+        torch.autograd.set_detect_anomaly(habit == "detect_anomaly")
+
+    switch(habit)
     try:
         return epochcast.record(step)
     finally:
-        torch.use_deterministic_algorithms(False)
-        torch.utils.deterministic.fill_uninitialized_memory = True
-        torch.autograd.set_detect_anomaly(False)
+        switch("")
 
 
-@pytest.mark.parametrize(
-    ("habit", "pays_for"),
-    [
-        *((name, [name]) for name in ("deterministic", "detect_anomaly", "waits", "loop")),
-        ("no_fill", []),
-        ("", []),
-    ],
-)
-def test_a_recorded_step_pays_for_the_habits_that_it_ran_with(habit, pays_for, tmp_path):
+@pytest.mark.parametrize("habit", ["deterministic", "detect_anomaly", "waits", "loop", "no_fill", ""])
+def test_a_recorded_step_pays_for_the_habits_that_it_ran_with(habit, tmp_path):
     table = _recorded(habit)
     table.to_csv(tmp_path / "step.csv")
     assert read_layer_table_csv(tmp_path / "step.csv").step == table.step
     [explanation], _ = explain(Question.of(table, ["H200"], [4], {}))
-    assert [paid.name for paid in explanation.pays_for] == pays_for
+    assert [paid.name for paid in explanation.pays_for] == [habit] * (habit not in ("no_fill", ""))
     assert all(paid.saves_ms[0] > 0 for paid in explanation.pays_for)
 
 
-@pytest.mark.parametrize(
-    ("options", "iteration_time_ms", "first"),
-    [
-        ({"deterministic": True}, 57, ("deterministic", "normal")),
-        ({"detect_anomaly": True}, 105, ("detect_anomaly", "normal")),
-        ({}, 105, ("detect_anomaly", "slow")),
-    ],
-)
-def test_a_checkup_names_switches_that_are_asked_or_explain_the_time(options, iteration_time_ms, first):
-    question = Question.of("mobilenet_v2", ["H200"], [128], options | {"precision": "tf32"})
-    checkup = check(question, Speed(iteration_time_ms=iteration_time_ms))
-    names = [cause.name for cause in checkup.causes]
-    assert (first[0] in names, checkup.verdict) == (True, first[1])
+@pytest.mark.parametrize(("name", "time_ms"), [("deterministic", 57), ("detect_anomaly", 105)])
+def test_a_checkup_names_switches_that_are_asked(name, time_ms):
+    checkup = epochcast.check(
+        "mobilenet_v2", "H200", 128, iteration_time_ms=time_ms, precision="tf32", **{name: True}
+    )
+    assert (checkup.verdict, [cause.name for cause in checkup.causes]) == ("normal", [name])
 
 
-@pytest.mark.parametrize(
-    ("warning", "option"),
-    [
-        ("UserWarning: Anomaly Detection has been enabled. This mode will increase the runtime", "detect_anomaly"),
-        (
-            "UserWarning: nll_loss2d_forward_out_cuda_template does not have a deterministic implementation, but you "
-            "set 'torch.use_deterministic_algorithms(True, warn_only=True)'.", "deterministic",
-        ),
-    ],
-)  # fmt: skip
-def test_a_log_shows_the_switches_that_pytorch_warns_of(warning, option, tmp_path):
+def test_a_checkup_suspects_switches_that_would_explain_the_time():
+    checkup = epochcast.check("mobilenet_v2", "H200", 128, iteration_time_ms=105, precision="tf32")
+    assert "detect_anomaly" in [cause.name for cause in checkup.causes]
+
+
+WARNINGS = {
+    "detect_anomaly": "Anomaly Detection has been enabled. This mode will increase the runtime",
+    "deterministic": "nll_loss2d_forward_out_cuda_template does not have a deterministic implementation, but you set "
+    "'torch.use_deterministic_algorithms(True, warn_only=True)'.",
+}
+
+
+@pytest.mark.parametrize("option", WARNINGS)
+def test_a_log_shows_the_switches_that_pytorch_warns_of(option, tmp_path):
     log = tmp_path / "train.log"
-    log.write_text(f"{warning}\n" + "10/99 [00:05<00:40, 12.5it/s]\n" * 3)
-    checkup = epochcast.check("resnet50", "H200", 64, log=log)
+    log.write_text(f"UserWarning: {WARNINGS[option]}\n" + "10/99 [00:05<00:40, 12.5it/s]\n" * 3)
     asked = epochcast.check("resnet50", "H200", 64, iteration_time_ms=80, **{option: True})
-    assert checkup.normal_ms == asked.normal_ms
+    assert epochcast.check("resnet50", "H200", 64, log=log).normal_ms == asked.normal_ms
 
 
-@pytest.mark.parametrize("mode", [{"framework": "tensorflow"}, {"capture": "compile"}])
+@pytest.mark.parametrize("mode", ["framework=tensorflow", "capture=compile", "method=gpu-specs"])
 def test_switches_of_eager_pytorch_are_refused_elsewhere(mode):
     with pytest.raises(SchemaError, match="deterministic is a switch of PyTorch's eager mode"):
-        answer(Question.of("resnet50", ["H200"], [64], mode | {"deterministic": True}))
+        epochcast.predict("resnet50", "H200", 64, deterministic=True, **dict([mode.split("=")]))
