@@ -70,13 +70,14 @@ def times_of_build(build: Path, folder: Path) -> dict[str, float]:
     child = [sys.executable, __file__, str(build)]
     times: dict[str, float] = json.loads(output_of(child, folder, environment))
     for name, arguments in COMMANDS.items():
-        before = os.times()
+        before_s = _children_s()
         output_of([*COMMAND, *arguments] if arguments else NUMPY, folder, environment)
-        after = os.times()
-        user_s = after.children_user - before.children_user
-        system_s = after.children_system - before.children_system
-        times[name] = 1000 * (user_s + system_s)
+        times[name] = 1000 * (_children_s() - before_s)
     return times
+
+
+def _children_s() -> float:
+    return sum(os.times()[2:4])
 
 
 def output_of(command: list[str], folder: Path, environment: dict[str, str]) -> str:

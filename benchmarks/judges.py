@@ -207,16 +207,11 @@ def of_three_minutes(request: Request) -> pd.DataFrame:
         gpu = str(measured["gpu"].iloc[0])
         layers = LayerModels()
         if request.scenario == "known":
-            elsewhere = (
-                model for model in shipped.layers.in_files() if gpu not in _measured_on(model.library)
-            )
-            layers = LayerModels(added={model.library.mode: model for model in elsewhere})
+            others = (own for own in shipped.layers.in_files() if gpu not in _measured_on(own.library))
+            layers = LayerModels(added={model.library.mode: model for model in others})
         model = replace(shipped, layers=layers.with_more(fit_layer_models(measured, layers)))
-        own = [
-            table for table in held_out_tables(folder) if str(read_measurements(table)["gpu"].iloc[0]) == gpu
-        ]
-        judged = judge_served(own, model)
-        tables.append(judged[judged["batch_size"].between(8, 192)])
+        judged = judge_served(held_out_tables(folder), model)
+        tables.append(judged[(judged["gpu"] == gpu) & judged["batch_size"].between(8, 192)])
     return pd.concat(tables)
 
 
@@ -326,8 +321,8 @@ def of_several_gpus(request: Request) -> pd.DataFrame:
         ratios = without.get(pair.cnn) or DATA_PARALLEL.fitted(fitted)
         time_ms = pair.predicted_ms(ratios)
         within, more_ms = ratios.spread * (time_ms - pair.one_ms), time_ms - one_ms
-        mode, ends = Mode("pytorch", pair.precision, pair.memory_format), (more_ms - within, more_ms + within)
-        rows.append(_row(pair.gpu, mode, pair.cnn, abs(pair.team_ms - one_ms), (more_ms, *ends)))
+        ends = more_ms, more_ms - within, more_ms + within
+        rows.append(_row(pair.gpu, pair.mode, pair.cnn, abs(pair.team_ms - one_ms), ends))
     return _table(rows)
 
 
@@ -335,17 +330,12 @@ def of_energy(request: Request) -> pd.DataFrame:
     """Energy of iterations, time and power predicted; the scenario is what is left out: ``cnn`` or ``gpu``."""
     readings = own_readings()
     groups = {"cnn": lambda reading: reading.cnn, "gpu": lambda reading: reading.gpu.name}
-    watts, no_interval = held_out_w(readings, groups[request.scenario], served=True), (math.nan, math.nan)
-    return _table(
-        _row(
-            reading.gpu,
-            reading.mode,
-            reading.cnn,
-            reading.power_w * reading.iteration_ms,
-            (power_w * reading.predicted_ms[0], *no_interval),
-        )
-        for reading, power_w in zip(readings, watts, strict=True)
-    )
+    rows, watts = [], held_out_w(readings, groups[request.scenario], served=True)
+    for reading, power_w in zip(readings, watts, strict=True):
+        ends = power_w * reading.predicted_ms[0], math.nan, math.nan
+        millijoule = reading.power_w * reading.iteration_ms
+        rows.append(_row(reading.gpu, reading.mode, reading.cnn, millijoule, ends))
+    return _table(rows)
 
 
 _PAIR_GPUS = ("T4", "V100-SXM2-16GB", "RTX 3060", "RTX 3090", "A100-SXM4-40GB", "RTX 4090", "L4", "L40S")
@@ -361,12 +351,9 @@ def of_pairs(_: Request) -> pd.DataFrame:
     """Pairs of precisions at batch 64: `error` is 1 if the order of their predicted GPU times is wrong, else 0."""
     model, rows = Model.load(), []
     for name, gpu in product(_PAIR_CNNS, map(find_gpu, _PAIR_GPUS)):
-        times = {
-            precision: model.forecast(
-                zoo_cnn(name), gpu, Mode(precision=precision), np.array([64])
-            ).gpu_time_ms[0]
-            for precision in precisions_of(gpu)
-        }
+        devices = [(gpu, Mode(precision=precision)) for precision in precisions_of(gpu)]
+        forecasts = model.forecasts(zoo_cnn(name), devices, [64])
+        times = {mode.precision: ms.gpu_time_ms[0] for (_, mode), ms in zip(devices, forecasts, strict=True)}
         rows += [
             {"gpu": gpu.name, "precision": fast, "cnn": name, "error": float(times[fast] > times[slow])}
             for fast, slow in _FASTER
@@ -390,16 +377,18 @@ def of_memory(_: Request) -> pd.DataFrame:
     frame = pd.concat([read_measurements(path) for path in paths], ignore_index=True)
     frame = frame[frame["peak_memory_mib"] > 1024 * _LEAST_GIB]
     frame = frame.drop_duplicates(["cnn", "image_size", "batch_size", *MODE])
-    predicted = [
-        peak_memory_gib(
-            zoo_cnn(row.cnn, int(row.image_size)),
-            int(row.batch_size),
-            Mode(precision=row.precision, memory_format=row.memory_format),
-        )
-        - CONTEXT_GIB
-        for row in frame.itertuples()
-    ]
+    predicted = predicted_peaks_gib(frame)
     return frame[["gpu", *MODE, "cnn"]].assign(measured=frame["peak_memory_mib"] / 1024, predicted=predicted)
+
+
+def predicted_peaks_gib(rows: pd.DataFrame) -> list[float]:
+    """Peak memory of each row of a measurement table in GiB, without the CUDA context."""
+    return [
+        peak_memory_gib(table, int(row.batch_size), Mode("pytorch", row.precision, row.memory_format))
+        - CONTEXT_GIB
+        for row in rows.itertuples()
+        for table in (zoo_cnn(row.cnn, int(row.image_size)),)
+    ]
 
 
 _PROFILED = {

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from judges import predicted_peaks_gib
 from machine import heading
 
 from predictor.catalogue.devices import find_gpu, peak_tflop_per_s
@@ -39,7 +40,6 @@ from predictor.measurements.published import published_features
 from predictor.measurements.table import read_measurements
 from predictor.models.served import Model
 from predictor.operator_types import OPERATOR_TYPES
-from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
 from predictor.operators.work import layer_flops
 
 PINS = (
@@ -118,26 +118,17 @@ def measured_memory() -> pd.DataFrame:
     frame = pd.concat([read_measurements(path) for path in held_out_tables(data_root() / "measurements")])
     frame = frame[frame["precision"].isin(("fp32", "tf32")) & (frame["peak_memory_mib"] > 512)]
     frame = frame[frame["cnn"] != NO_TORCHVISION].drop_duplicates(["cnn", "image_size", "batch_size"])
-    ours = [
-        peak_memory_gib(
-            zoo_cnn(row.cnn, int(row.image_size)), int(row.batch_size), Mode(precision=row.precision)
-        )
-        - CONTEXT_GIB
-        for row in frame.itertuples()
-    ]
     kept = frame[["cnn", "image_size", "batch_size"]].assign(measured=frame["peak_memory_mib"] / 1024)
-    return kept.assign(**{OURS: ours}).reset_index(drop=True)
+    return kept.assign(**{OURS: predicted_peaks_gib(frame.assign(memory_format="nchw"))}).reset_index(
+        drop=True
+    )
 
 
 def answers_of_peers(env: Path | None, times: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
     """Answers of every tool: a row of `tool, what, cnn, image_size, batch_size, value, refused, seconds`."""
     sizes = memory.groupby(["cnn", "image_size"])["batch_size"].apply(sorted)
     cnns = [
-        {
-            "cnn": cnn,
-            "image_size": int(side),
-            "batch_sizes": [int(size) for size in sizes.get((cnn, side), [])],
-        }
+        {"cnn": cnn, "image_size": int(side), "batch_sizes": list(map(int, sizes.get((cnn, side), [])))}
         for cnn, side in times[["cnn", "image_size"]].drop_duplicates().itertuples(index=False)
     ]
     estimates = [list(row) for row in dict.fromkeys(filter(None, asked_estimates(times)))]
@@ -226,13 +217,11 @@ def table_of_times(
     rows = []
     for name, column in predicted.items():
         error = 100 * (column / times["measured_ms"] - 1).abs()
+        sets = {f"{part}, %": round(own.mean(), 1) for part, own in error.groupby(times["set"], sort=False)}
         rows.append(
             {
                 "time by": name,
-                **{
-                    f"{part}, %": round(error[times["set"] == part].mean(), 1)
-                    for part in times["set"].unique()
-                },
+                **sets,
                 "order, %": round(100 * np.mean(list(ordered_pairs(times.assign(answer=column)))), 1),
                 "answered": f"{column.notna().sum()} of {len(times)}",
                 "refused CNNs": refused.get(name, 0),

@@ -6,14 +6,14 @@ import csv
 import gzip
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from ratios_fit import RatioFit
+from ratios_fit import RatioFit, nine_in_ten
 
 from predictor.catalogue.devices import Gpu, find_gpu
 from predictor.catalogue.links import usual_link
@@ -132,13 +132,12 @@ def _power_numbers(readings: Sequence[Reading]) -> dict[str, float]:
     return {name: round(float(n), 4) for name, n in zip(("idle", "busy", "products"), numbers, strict=True)}
 
 
-def _power_spreads(readings: Sequence[Reading], without: Mapping[str, Ratios]) -> tuple[float, float]:
-    """The 0.9 quantile of |ln(predicted / read)| of CNNs held out; none of hosts."""
-    power = np.array([predicted_w(without[reading.cnn], reading) for reading in readings])
-    return round(float(np.quantile(np.abs(_errors(readings, power)), 0.9)), 2), 0.0
+def _log_error(reading: Reading, ratios: Ratios) -> float:
+    """|ln(predicted / read)|."""
+    return abs(math.log(predicted_w(ratios, reading) / reading.power_w))
 
 
-POWER = RatioFit[Reading]("power", lambda reading: reading.cnn, _power_numbers, _power_spreads)
+POWER = RatioFit[Reading]("power", lambda reading: reading.cnn, _power_numbers, nine_in_ten(_log_error))
 
 
 def predicted_w(ratios: Ratios, reading: Reading, *, served: bool = False) -> float:
@@ -171,16 +170,11 @@ def shipped_ratios(own: Sequence[Reading], published: Sequence[Reading] = ()) ->
     readings = [*own, *published]
     by_gpu = held_out_w(own, lambda reading: reading.gpu.name)
     power = np.concatenate([by_gpu, [predicted_w(ratios, reading) for reading in published]])
-    errors, names = _errors(readings, power), np.array([reading.gpu.name for reading in readings])
+    errors = np.log(power / [reading.power_w for reading in readings])
+    names = np.array([reading.gpu.name for reading in readings])
     means = np.array([errors[names == name].mean() for name in sorted(set(names))])
     half_width = float(t.ppf(0.95, means.size)) * math.sqrt(float(np.mean(means**2)))
     return replace(ratios, elsewhere=round(half_width, 2))
-
-
-def _errors(readings: Sequence[Reading], power_w: Array) -> Array:
-    """ln(predicted / read)."""
-    errors: Array = np.log(power_w / np.array([reading.power_w for reading in readings]))
-    return errors
 
 
 @lru_cache(maxsize=1024)
@@ -197,19 +191,18 @@ def _readings_of(path: Path) -> Iterator[Reading]:
     devices = [event["device"] for event in events if event["when"] == "during"][-len(rows) :]
     if len(devices) < len(rows) or len({row["measured_at"] for row in rows}) < len(rows):
         raise DataError(f"{path.name}: its sidecar does not have a reading of the device for each CNN.")
+    words = ("framework", "precision", "memory_format", "capture", "optimizer")
     for row, device in zip(rows, devices, strict=True):
-        n_gpus = int(row["n_gpus"])
-        words = ("framework", "precision", "memory_format", "capture", "optimizer")
         setting = row.get("float32_matmul_precision", "high")  # as version 1 was measured
         mode = Mode(**{name: row[name] for name in words}, float32_matmul_precision=setting)  # type: ignore[arg-type]
-        yield Reading(
-            cnn=row["cnn"],
-            image_size=int(row["image_size"]),
-            gpu=find_gpu(row["gpu"]),
-            limit_w=device["power_limit_w"],
-            mode=mode,
-            n_gpus=n_gpus,
-            local_batch_size=int(row["batch_size"]) // n_gpus,
-            iteration_ms=float(row["iteration_time_ms"]),
-            power_w=device["power_draw_w"],
+        gpu, n_gpus, size = find_gpu(row["gpu"]), int(row["n_gpus"]), int(row["batch_size"])
+        training = (
+            row["cnn"],
+            int(row["image_size"]),
+            gpu,
+            device["power_limit_w"],
+            mode,
+            n_gpus,
+            size // n_gpus,
         )
+        yield Reading(*training, float(row["iteration_time_ms"]), device["power_draw_w"])

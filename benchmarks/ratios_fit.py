@@ -6,14 +6,13 @@ spreads from the pairs of a group (a CNN, all proxies) by numbers that were fitt
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from zipfile import ZipFile
 
 import numpy as np
@@ -92,6 +91,19 @@ class RatioFit(Generic[Pair]):
         """Ratios of all pairs, with the spreads of groups held out."""
         spread, host_spread = self.spreads(pairs, self.held_out(pairs))
         return replace(self.fitted(pairs), spread=spread, host_spread=host_spread)
+
+
+def nine_in_ten(error: Callable[[Any, Ratios], float]) -> Callable[..., tuple[float, float]]:
+    """Spreads of a fit whose group is the CNN: the 0.9 quantile of errors of pairs held out, NaN left out; no host's.
+
+    `error`: (pair, ratios) -> how far the prediction by these ratios lies from the measurement.
+    """
+
+    def spreads(pairs: Sequence[Any], without: Mapping[str, Ratios]) -> tuple[float, float]:
+        wrong = [error(pair, without[pair.cnn]) for pair in pairs]
+        return round(float(np.nanquantile(wrong, 0.9)), 2), 0.0
+
+    return spreads
 
 
 def own_tables(kind: str) -> pd.DataFrame:
@@ -186,22 +198,14 @@ def compiled_pairs(measurements: pd.DataFrame, model: Model) -> list[CompiledPai
         mode = Mode(*words, capture="compile", float32_matmul_precision=str(setting))
         eager_answer = model.forecast(table, gpu, eager_mode(table, mode), [batch_size])
         own = model.forecast(table, gpu, replace(mode, capture="eager"), [batch_size])
-        beside = configuration in eager.index and not row["disturbed"]
-        pairs.append(
-            CompiledPair(
-                family,
-                table,
-                gpu,
-                mode,
-                batch_size,
-                float(row["gpu_time_ms"]),
-                float(row["host_time_ms"]),
-                math.nan if row["disturbed"] else float(row["compile_s"]),
-                float(eager.loc[configuration]["host_time_ms"]) if beside else math.nan,
-                eager_answer,
-                float(own.host_time_ms[0] / eager_answer.host_time_ms[0]),
-            )
+        times = [float(row[name]) for name in ("gpu_time_ms", "host_time_ms", "compile_s")]
+        times.append(
+            float(eager.loc[configuration]["host_time_ms"]) if configuration in eager.index else math.nan
         )
+        if row["disturbed"]:
+            times[2:] = math.nan, math.nan
+        host_share = float(own.host_time_ms[0] / eager_answer.host_time_ms[0])
+        pairs.append(CompiledPair(family, table, gpu, mode, batch_size, *times, eager_answer, host_share))
     return pairs
 
 
@@ -371,20 +375,10 @@ def chainer_pairs(model: Model, cnns: Collection[str] | None = None) -> list[Cha
             else:
                 rented = model.forecast(table, gpu, Mode("pytorch", precision), [1], host=_RENTED[gpu.name])
                 host_ms = float(rented.host_time_ms[0])
-            pairs.append(
-                ChainerPair(
-                    "proxies" if is_proxy else _zoo_family(cnn),
-                    cnn,
-                    gpu.name,
-                    size,
-                    precision,
-                    float(row["gpu_time_ms"]),
-                    tuple(parts.tolist()),
-                    windowed_size(table),
-                    float(row["host_time_ms"]) / host_ms,
-                    others_ratio,
-                )
-            )
+            about = "proxies" if is_proxy else _zoo_family(cnn), cnn, gpu.name, size, precision
+            of_pytorch, host_ratio = tuple(parts.tolist()), float(row["host_time_ms"]) / host_ms
+            ratios = windowed_size(table), host_ratio, others_ratio
+            pairs.append(ChainerPair(*about, float(row["gpu_time_ms"]), of_pytorch, *ratios))
     return pairs
 
 
@@ -497,8 +491,7 @@ class TeamPair:
     gpu: Gpu
     team: Team
     local_batch_size: int
-    precision: str
-    memory_format: str
+    mode: Mode
     one_ms: float
     host_ms: float
     team_ms: float
@@ -539,20 +532,11 @@ def team_pairs(measurements: pd.DataFrame) -> list[TeamPair]:
         configuration = tuple(row[name] for name in key)
         if configuration in single.index and (row["bucket_mib"], bool(row["bucket_view"])) == DEFAULT_BUCKETS:
             alone, gpu = single.loc[configuration], find_gpu(str(row["gpu"]))
-            pairs.append(
-                TeamPair(
-                    cnn=str(row["cnn"]),
-                    image_size=int(row["image_size"]),
-                    gpu=gpu,
-                    team=Team(int(row["n_gpus"]), 1, usual_link(gpu, load_offers())),
-                    local_batch_size=int(row["local_batch_size"]),
-                    precision=str(row["precision"]),
-                    memory_format=str(row["memory_format"]),
-                    one_ms=float(alone["iteration_time_ms"]),
-                    host_ms=float(alone["host_time_ms"]),
-                    team_ms=float(row["iteration_time_ms"]),
-                )
-            )
+            team = Team(int(row["n_gpus"]), 1, usual_link(gpu, load_offers()))
+            mode = Mode("pytorch", str(row["precision"]), str(row["memory_format"]))
+            work = str(row["cnn"]), int(row["image_size"]), gpu, team, int(row["local_batch_size"]), mode
+            one_ms, host_ms = float(alone["iteration_time_ms"]), float(alone["host_time_ms"])
+            pairs.append(TeamPair(*work, one_ms, host_ms, float(row["iteration_time_ms"])))
     return pairs
 
 
@@ -576,23 +560,15 @@ def _team_numbers(pairs: Sequence[TeamPair]) -> dict[str, float]:
                 wrong += [ratio / _HOST_TOLERANCE, 0.0]
         return wrong
 
-    solution = least_squares(
-        residuals,
-        [0.005, 0.2, 0.02, 1.3],
-        bounds=([0.0, 0.0, 0.0, 1.0], np.inf),
-        loss="soft_l1",
-        x_scale=[0.01, 1.0, 0.01, 0.1],
-    )
-    return {name: round(float(number), 4) for name, number in zip(_TEAM_NUMBERS, solution.x, strict=True)}
+    begin, bounds, scale = [0.005, 0.2, 0.02, 1.3], ([0.0, 0.0, 0.0, 1.0], np.inf), [0.01, 1.0, 0.01, 0.1]
+    numbers = least_squares(residuals, begin, bounds=bounds, loss="soft_l1", x_scale=scale).x
+    return {name: round(float(number), 4) for name, number in zip(_TEAM_NUMBERS, numbers, strict=True)}
 
 
-def _team_spreads(pairs: Sequence[TeamPair], without: Mapping[str, Ratios]) -> tuple[float, float]:
-    """The share of what is added that 90 % of CNNs held out lie within; none of the host."""
-    wrong = []
-    for pair in pairs:
-        time_ms = pair.predicted_ms(without[pair.cnn])
-        wrong.append(abs(pair.team_ms - time_ms) / (time_ms - pair.one_ms))
-    return round(float(np.quantile(wrong, 0.9)), 2), 0.0
+def _added_error(pair: TeamPair, ratios: Ratios) -> float:
+    """Error as a share of what several GPUs add."""
+    time_ms = pair.predicted_ms(ratios)
+    return abs(pair.team_ms - time_ms) / (time_ms - pair.one_ms)
 
 
 def sync_norm_ms(measurements: pd.DataFrame) -> float:
@@ -613,7 +589,9 @@ def sync_norm_ms(measurements: pd.DataFrame) -> float:
     return round(math.exp(float(np.mean(np.log(added)))), 2)
 
 
-DATA_PARALLEL = RatioFit[TeamPair]("data_parallel", lambda pair: pair.cnn, _team_numbers, _team_spreads)
+DATA_PARALLEL = RatioFit[TeamPair](
+    "data_parallel", lambda pair: pair.cnn, _team_numbers, nine_in_ten(_added_error)
+)
 
 
 REPLICAS_TABLE = Path(__file__).parent / "replicas_h200.csv"
@@ -639,17 +617,16 @@ class ReplicasPair:
 
 def replicas_pairs(model: Model) -> list[ReplicasPair]:
     """The rows of `REPLICAS_TABLE`."""
-    with REPLICAS_TABLE.open(encoding="utf-8", newline="") as file:
-        return [_replicas_pair(row, model) for row in csv.DictReader(file)]
+    import pandas as pd
 
-
-def _replicas_pair(row: dict[str, str], model: Model) -> ReplicasPair:
-    table, mode = zoo_cnn(row["cnn"], int(row["image_size"])), Mode(precision=row["precision"])
-    n_gpus, device = int(row["n_gpus"]), (find_gpu(row["gpu"]), mode)
-    [forecast] = model.forecasts(table, [device], [int(row["batch_size"]) // n_gpus])
-    times_ms = float(forecast.gpu_time_ms[0]), float(forecast.host_time_ms[0])
-    compiled = compiled_convolutions(table, mode)
-    return ReplicasPair(row["cnn"], *times_ms, n_gpus, compiled, float(row["data_parallel_ms"]))
+    pairs = []
+    for row in pd.read_csv(REPLICAS_TABLE).itertuples():
+        table, mode = zoo_cnn(row.cnn, row.image_size), Mode(precision=row.precision)
+        forecast = model.forecast(table, find_gpu(row.gpu), mode, [row.batch_size // row.n_gpus])
+        times_ms = float(forecast.gpu_time_ms[0]), float(forecast.host_time_ms[0])
+        compiled = compiled_convolutions(table, mode)
+        pairs.append(ReplicasPair(row.cnn, *times_ms, row.n_gpus, compiled, row.data_parallel_ms))
+    return pairs
 
 
 def _replicas_numbers(pairs: Sequence[ReplicasPair]) -> dict[str, float]:
@@ -668,20 +645,18 @@ def _replicas_numbers(pairs: Sequence[ReplicasPair]) -> dict[str, float]:
     bounds = [0.0, 0.0, 0.0], [math.inf, math.inf, 1.0]
     fitted = least_squares(residuals, [10.0, 5.0, 0.6], bounds=bounds, loss="soft_l1", f_scale=0.15).x
     ratios = replace(with_numbers(fitted), numbers={**with_numbers(fitted).numbers, "compiled_ms": 0.0})
-    added = [
-        (pair.measured_ms - pair.predicted_ms(ratios)) / pair.compiled for pair in pairs if pair.compiled
-    ]
-    logs = np.log(added)
+    compiled = [pair for pair in pairs if pair.compiled]
+    logs = np.log([(pair.measured_ms - pair.predicted_ms(ratios)) / pair.compiled for pair in compiled])
     of_compiled = {"compiled_ms": math.exp(logs.mean()), "compiled_spread": np.abs(logs - logs.mean()).max()}
     numbers = {**dict(zip(names, fitted, strict=True)), **of_compiled}
     return {name: round(float(number), 2) for name, number in numbers.items()}
 
 
-def _replicas_spreads(pairs: Sequence[ReplicasPair], without: Mapping[str, Ratios]) -> tuple[float, float]:
-    """Half width of ln time that holds 90 % of the CNNs held out; those with compiled convolutions have their own."""
-    plain = [pair for pair in pairs if not pair.compiled]
-    wrong = [abs(math.log(pair.measured_ms / pair.predicted_ms(without[pair.cnn]))) for pair in plain]
-    return round(float(np.quantile(wrong, 0.9)), 2), 0.0
+def _plain_error(pair: ReplicasPair, ratios: Ratios) -> float:
+    """Error of ln time; NaN for iterations with compiled convolutions, which have a spread of their own."""
+    return math.nan if pair.compiled else abs(math.log(pair.measured_ms / pair.predicted_ms(ratios)))
 
 
-REPLICAS = RatioFit[ReplicasPair]("replicas", lambda pair: pair.cnn, _replicas_numbers, _replicas_spreads)
+REPLICAS = RatioFit[ReplicasPair](
+    "replicas", lambda pair: pair.cnn, _replicas_numbers, nine_in_ten(_plain_error)
+)

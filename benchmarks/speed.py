@@ -105,14 +105,12 @@ def answers(_rows: int) -> int:
         ratio = (time.process_time() - between) / (between - started)
         print(f"{cnn + ', neither asked before':48}{ratio:12.1f}")
     print(f"\n{'files of the project entered, asked twice before':48}{'files':>10}")
-    for name, question in (
-        (
-            "predict, 1 GPU x 2 batch sizes",
-            partial(epochcast.predict, "resnet50", "T4", [64, 128], **QUESTION),
-        ),
-        ("compare, every offer", of_every_offer),
-        ("REST, a new question of 1 GPU x 2 batch sizes", new_question_to_service(count(1))),
-    ):
+    questions = {
+        "predict, 1 GPU x 2 batch sizes": partial(epochcast.predict, "resnet50", "T4", [64, 128], **QUESTION),
+        "compare, every offer": of_every_offer,
+        "REST, a new question of 1 GPU x 2 batch sizes": new_question_to_service(count(1)),
+    }
+    for name, question in questions.items():
         print(f"{name:48}{files_entered(question):10}")
     return 0
 
@@ -187,10 +185,7 @@ def bulk(n_rows: int) -> int:
 
 def measurements(folder: Path) -> Iterator[tuple[str, int, float]]:
     """Each measurement's name, rows, and least processor time in s."""
-    table, parquet = (
-        (folder / "rows.csv", folder / "out.csv"),
-        (folder / "rows.parquet", folder / "out.parquet"),
-    )
+    table, parquet = ((folder / f"rows.{kind}", folder / f"out.{kind}") for kind in ("csv", "parquet"))
     write_csv(table[0], 100_000)
     yield "csv: read and write as many rows", 100_000, least_s(lambda: copy(*table))[0]
     yield "predict_rows, CSV", 100_000, least_s(lambda: predict_rows(*table))[0]

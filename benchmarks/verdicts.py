@@ -15,7 +15,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -44,14 +44,7 @@ _TRAININGS: tuple[dict[str, Any], ...] = (
 )
 _MODES: tuple[dict[str, Any], ...] = ({}, {}, {"precision": "fp32"}, {"spot": True}, {"marketplaces": True})
 _BATCHES = (None, None, None, 96, 256, [64, 256])
-_GPUS = (
-    None,
-    None,
-    None,
-    None,
-    ["T4", "Tesla M60", "A100-SXM4-40GB", "L4"],
-    ["H100 SXM", "RTX 3090", "GTX 1080 Ti"],
-)
+_GPUS = (*[None] * 4, ("T4", "Tesla M60", "A100-SXM4-40GB", "L4"), ("H100 SXM", "RTX 3090", "GTX 1080 Ti"))
 
 
 @dataclass(frozen=True)
@@ -63,9 +56,9 @@ class Drawn:
     batch_sizes: tuple[int, ...] | None
     plan: Plan
 
-    def as_read(self, **more: Any) -> Question:
+    def as_read(self) -> Question:
         """As the product reads it."""
-        options = dict(self.training) | more
+        options = dict(self.training)
         return Question(options.pop("cnn"), self.gpus and list(self.gpus), self.batch_sizes, **options)
 
 
@@ -154,12 +147,9 @@ def choices_of(query: Drawn, batch_size: int) -> list[Choice]:
             (plan.epochs * epoch_s + (start_s or 0.0)) / 3600 + plan.setup_minutes / 60
             for epoch_s, start_s in zip(epochs, starts, strict=True)
         ]
-        times = (*hours, float(billed_hours(hours[0], *billing_h(offer.split()[0]))) * usd, usd)
-        choices.append(
-            Choice(
-                row.gpu, offer, row.gpus_used, batch_size, *times, row.fits_in_memory, not row.extrapolates
-            )
-        )
+        bill = float(billed_hours(hours[0], *billing_h(offer.split()[0]))) * usd, usd
+        answers = row.fits_in_memory, not row.extrapolates
+        choices.append(Choice(row.gpu, offer, row.gpus_used, batch_size, *hours, *bill, *answers))
     return choices
 
 
@@ -176,7 +166,7 @@ def drawn(draw: random.Random) -> Drawn:
     wishes["all_offers"] = draw.random() < 0.2
     batch, gpus = draw.choice(_BATCHES), draw.choice(_GPUS)
     sizes = None if batch is None else (batch,) if isinstance(batch, int) else tuple(batch)
-    return Drawn(tuple(training.items()), gpus and tuple(gpus), sizes, Plan(**wishes))
+    return Drawn(tuple(training.items()), gpus, sizes, Plan(**wishes))
 
 
 _ROLE = re.compile(r"(Fastest|Cheapest|Safest|Best)( measured)?((?: that fits| for rent| within [^:]+)*): ")
@@ -198,15 +188,12 @@ def untrue(query: Drawn) -> Iterator[str]:
 
     def least(chosen: Any, candidates: Sequence[Choice], cost: bool) -> bool:
         value = chosen.total_cost_usd if cost else chosen.total_time_h
-        return value is not None and value <= ALIKE * min(
-            choice.usd if cost else choice.hours for choice in candidates
-        )
+        values = [choice.usd if cost else choice.hours for choice in candidates]
+        return value is not None and value <= ALIKE * min(values)
 
     if not fitting:
-        yield (
-            "nothing for rent fits, and something is rented"
-            if verdict.best.total_cost_usd is not None
-            else ""
+        yield from ["nothing for rent fits, and something is rented"] * (
+            verdict.best.total_cost_usd is not None
         )
         return
     if verdict.sentence.startswith("No offer stays within"):
@@ -227,9 +214,8 @@ def untrue(query: Drawn) -> Iterator[str]:
             yield from [f"'{role}{within}'"] * (chosen.chance < likeliest - 1e-9)
         else:
             cost = by_cost if role == "Best" else role == "Cheapest"
-            yield from [f"'{role}{measured}{within}'"] * (
-                not candidates or not least(chosen, candidates, cost)
-            )
+            holds = bool(candidates) and least(chosen, candidates, cost)
+            yield from [f"'{role}{measured}{within}'"] * (not holds)
     yield from _untrue_ranks(query, comparison, fitting)
     yield from _disagreement(query, comparison)
 
@@ -262,15 +248,10 @@ def _untrue_ranks(query: Drawn, comparison: Comparison, fitting: Sequence[Choice
         keys.append(key(row.total_time_h, row.total_cost_usd, row.misses_by or 0.0))
         own_choices = [choice for choice in fitting if choice.gpu == row.gpu]
         if plan.all_offers:  # some are alike but for their region and price
-            own_choices = [
-                choice
-                for choice in own_choices
-                if (choice.offer, choice.usd_per_hour) == (row.offer, row.usd_per_hour)
-            ]
-        best = min(
-            (key(choice.hours, choice.usd, choice.miss(plan)) for choice in own_choices),
-            default=(math.inf, 0.0),
-        )
+            offer = row.offer, row.usd_per_hour
+            own_choices = [choice for choice in own_choices if (choice.offer, choice.usd_per_hour) == offer]
+        own_keys = [key(choice.hours, choice.usd, choice.miss(plan)) for choice in own_choices]
+        best = min(own_keys, default=(math.inf, 0.0))
         if keys[-1][0] > best[0] * (1 + 1e-9) or (keys[-1][0] <= best[0] and keys[-1][1] > ALIKE * best[1]):
             yield f"the row of {row.gpu}"
     for above, below in pairwise(keys):
@@ -281,14 +262,8 @@ def _untrue_ranks(query: Drawn, comparison: Comparison, fitting: Sequence[Choice
 
 def _disagreement(query: Drawn, comparison: Comparison) -> Iterator[str]:
     """Both rankings find the same offers within the wishes, and the same fastest and cheapest."""
-    options = {
-        name: getattr(query.plan, name) for name in ("epochs", "budget_usd", "deadline_h", "setup_minutes")
-    }
     other_rank = "time" if query.plan.rank_by == "cost" else "cost"
-    reverse = compare(
-        query.as_read(),
-        Plan(rank_by=other_rank, all_offers=query.plan.all_offers, **options),
-    )
+    reverse = compare(query.as_read(), replace(query.plan, rank_by=other_rank))
     pair = comparison.verdict, reverse.verdict
     if pair[0].holds_wishes != pair[1].holds_wishes:
         yield "the rankings by cost and by time: whether an offer holds the wishes"
@@ -306,11 +281,9 @@ def untrue_of(n_questions: int, seed: int) -> dict[str, list[str]]:
         warnings.simplefilter("ignore", LeftOutWarning)
         for number in range(n_questions):
             query = drawn(draw)
-            faults = list(filter(None, untrue(query)))
-            if faults:
-                results[f"{number}: {dict(query.training)} {query.gpus} {query.batch_sizes} {query.plan}"] = (
-                    faults
-                )
+            if faults := list(untrue(query)):
+                words = f"{number}: {dict(query.training)} {query.gpus} {query.batch_sizes} {query.plan}"
+                results[words] = faults
     return results
 
 

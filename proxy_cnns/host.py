@@ -13,7 +13,6 @@ from itertools import product
 import numpy as np
 
 from predictor.catalogue.devices import find_gpu, precisions_of
-from predictor.catalogue.hosts import REFERENCE_CNN
 from predictor.catalogue.modes import Mode
 from predictor.cnns.proxies import proxy_table
 from predictor.errors import BackendUnavailableError
@@ -65,7 +64,7 @@ def measure_host(
             able = precisions_of(find_gpu(name))
             modes = [replace(mode, framework=framework) for mode in HOST_MODES if mode.precision in able]
             modes = measurable_modes(modes, "cuda:0", precision_asked=False, format_asked=False)
-            subjects = list(map(_zoo_subject, HOST_CNNS))
+            subjects = list(map(zoo_subject, HOST_CNNS))
             rounds = [enqueue_times(backend, modes, subjects, True, clock) for _ in range(_ROUNDS)]
             times += map(_of_rounds, *rounds)
             backend = load_backend(framework, "cpu")
@@ -74,11 +73,6 @@ def measure_host(
         times += enqueue_times(backend, [Mode(framework=framework)], [tiny], False, clock)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return HostMeasurement(host_name(), tuple(times), gpu, host_us, graph_us, versions, now)
-
-
-def reference_times(backend: Backend, modes: Iterable[Mode], clock: Clock) -> list[HostTime]:
-    """Enqueue times of the reference CNN on a GPU, in the modes of a run."""
-    return enqueue_times(backend, modes, [_zoo_subject(REFERENCE_CNN)], True, clock)
 
 
 def enqueue_times(
@@ -139,5 +133,6 @@ def _backends(frameworks: Sequence[str], device: str | None) -> Iterator[tuple[s
         )
 
 
-def _zoo_subject(cnn: tuple[str, int]) -> Subject:
+def zoo_subject(cnn: tuple[str, int]) -> Subject:
+    """A whole CNN of the zoo, by its name and image size."""
     return target_subject(f"{cnn[0]}@{cnn[1]}")

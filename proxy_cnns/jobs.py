@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from predictor.catalogue.devices import find_gpu, precisions_of
+from predictor.catalogue.hosts import REFERENCE_CNN
 from predictor.catalogue.modes import Mode
 from predictor.errors import (
     DataError,
@@ -41,7 +42,7 @@ from proxy_cnns.device import (
     refuse_busy,
 )
 from proxy_cnns.estimates import SHORT_MS, estimated_ms, estimated_seconds
-from proxy_cnns.host import reference_times
+from proxy_cnns.host import enqueue_times, zoo_subject
 from proxy_cnns.modes import CPU_PRECISIONS
 from proxy_cnns.profiler import LIMITS, Clock, Limits, measure
 from proxy_cnns.rows_file import (
@@ -183,9 +184,10 @@ def _measure_into(
     }
     host_ms: dict[Mode, float] = {}  # to enqueue an iteration of the reference CNN on a GPU
     entries: list[dict[str, Any]] = []
+    reference = [zoo_subject(REFERENCE_CNN)]
     for mode in () if job.device == "cpu" else dict.fromkeys(of.mode for of in job.configurations):
         try:
-            (timed,) = reference_times(backend, [mode], time.perf_counter)
+            (timed,) = enqueue_times(backend, [mode], reference, True, time.perf_counter)
         except EpochcastError as error:
             words = {"precision": mode.precision, "memory_format": mode.memory_format}
             entries.append({"host": words | {"failed": str(error)[:300]}})

@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,9 @@ def images_of(folder: Path, most: int) -> list[Path]:
     return [files[i * len(files) // min(most, len(files))] for i in range(min(most, len(files)))]
 
 
-def write_images(folder: Path, n: int, seed: int = 0) -> list[Path]:
+def write_images(folder: Path, n: int) -> list[Path]:
     """Write `n` JPEGs of 500 x 375 pixels and quality 90 of noise that is as rough as photographs."""
-    image = pillow()
-    noise = np.random.default_rng(seed)
+    image, noise = pillow(), np.random.default_rng(0)
     paths = [folder / f"{i:05}.jpg" for i in range(n)]
     for path in paths:
         image.fromarray(_noise(noise)).save(path, "JPEG", quality=_QUALITY)
@@ -165,41 +165,28 @@ def _torchvision(image_size: int, stored: str) -> Callable[[Any], Any]:
             f"torchvision cannot be imported ({error}). Install torch and torchvision of one build, or pass --loader "
             "pillow."
         ) from error
+    steps = [transforms.RandomResizedCrop(image_size)]
     if stored == "array":
-        crop = [pillow().fromarray, transforms.RandomCrop(image_size, padding=_MARGIN)]
-    else:
-        crop = [transforms.RandomResizedCrop(image_size)]
-    steps = [
-        *crop,
-        transforms.RandomHorizontalFlip(),
-        transforms.ToTensor(),
-        transforms.Normalize(MEAN, DEVIATION),
-    ]
+        steps = [pillow().fromarray, transforms.RandomCrop(image_size, padding=_MARGIN)]
+    steps += [transforms.RandomHorizontalFlip(), transforms.ToTensor(), transforms.Normalize(MEAN, DEVIATION)]
     composed: Callable[[Any], Any] = transforms.Compose(steps)
     return composed
 
 
-@dataclass(frozen=True, slots=True)
-class _PillowAndNumpy:
+def _by_pillow_and_numpy(image_size: int, stored: str, image: Any) -> Any:
     """The steps of torchvision's transforms without torchvision."""
-
-    image_size: int
-    stored: str
-
-    def __call__(self, image: Any) -> Any:
-        if self.stored == "array":
-            padded = np.pad(image, ((_MARGIN, _MARGIN), (_MARGIN, _MARGIN), (0, 0)))
-            top, left = (random.randrange(2 * _MARGIN + 1) for _ in range(2))  # noqa: S311 - no secret
-            cropped = padded[top : top + self.image_size, left : left + self.image_size]
-        else:
-            size = (self.image_size, self.image_size)
-            cropped = image.resize(size, pillow().Resampling.BILINEAR, _random_box(*image.size))
-        pixels = np.asarray(cropped, dtype=np.float32) / 255.0
-        if random.random() < 0.5:  # noqa: S311 - augmentation, not a secret
-            pixels = pixels[:, ::-1]
-        mean, deviation = (np.array(channels, dtype=np.float32) for channels in (MEAN, DEVIATION))
-        normalised = (pixels - mean) / deviation
-        return np.ascontiguousarray(normalised.transpose(2, 0, 1))
+    if stored == "array":
+        padded = np.pad(image, ((_MARGIN, _MARGIN), (_MARGIN, _MARGIN), (0, 0)))
+        top, left = (random.randrange(2 * _MARGIN + 1) for _ in range(2))  # noqa: S311 - no secret
+        cropped = padded[top : top + image_size, left : left + image_size]
+    else:
+        size = (image_size, image_size)
+        cropped = image.resize(size, pillow().Resampling.BILINEAR, _random_box(*image.size))
+    pixels = np.asarray(cropped, dtype=np.float32) / 255.0
+    if random.random() < 0.5:  # noqa: S311 - augmentation, not a secret
+        pixels = pixels[:, ::-1]
+    mean, deviation = (np.array(channels, dtype=np.float32) for channels in (MEAN, DEVIATION))
+    return np.ascontiguousarray(((pixels - mean) / deviation).transpose(2, 0, 1))
 
 
 def _random_box(width: int, height: int) -> tuple[float, float, float, float]:
@@ -216,6 +203,6 @@ def _random_box(width: int, height: int) -> tuple[float, float, float, float]:
 
 PIPELINES: dict[str, Callable[[int, str], Callable[[Any], Any]]] = {
     "torchvision": _torchvision,
-    "pillow": _PillowAndNumpy,
+    "pillow": lambda image_size, stored: partial(_by_pillow_and_numpy, image_size, stored),
 }
 """Loaders that work image by image, by name: what each makes of an image size and of how images are stored."""

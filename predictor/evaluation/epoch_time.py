@@ -61,14 +61,9 @@ class EpochTime(RegressorMixin, BaseEstimator):
         frameworks = X["framework"].fillna(usual) if "framework" in X else pd.Series(usual, X.index)
         for name in frameworks.unique():
             rows = (frameworks == name).to_numpy()
-            seconds[rows] = epoch_times_s(
-                [Iteration(time_ms[rows]) for time_ms in times_ms],
-                sizes[rows],
-                samples[rows],
-                validation[rows],
-                self.epochs_,
-                Mode(name),
-            )
+            iterations = [Iteration(time_ms[rows]) for time_ms in times_ms]
+            images = sizes[rows], samples[rows], validation[rows]
+            seconds[rows] = epoch_times_s(iterations, *images, self.epochs_, Mode(name))
         return seconds
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from predictor.evaluation.run import EvaluationResult
 
-_PERCENT_COLUMNS = ("mape", "median", "p90", "worst_mape", "coverage", "worst_coverage")
+_COLUMNS = ("predictor", "mape", "median", "p90", "n", "worst_mape", "coverage", "worst_coverage")
 _HEADINGS = ("predictor", "MAPE", "median", "p90", "n", "worst group", "coverage", "worst group")
 
 
@@ -53,32 +53,17 @@ def scenario_text(result: EvaluationResult, scenario: str) -> str:
         f"start {percent(start)}, goal {percent(goal)}, "
         f"noise of the data (median IQR of repeats) {percent(result.noise.get(scenario))}",
     ]
-    lines = _aligned([list(_HEADINGS), *(_cells(row) for row in answered.to_dict("records"))])
+    rows = [list(_HEADINGS), *map(_cells, answered.to_dict("records"))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     noted = table[table["notes"] != ""]
     notes = [f"  {row['predictor']}: {row['notes']}" for row in noted.to_dict("records")]
     return "\n".join([*head, *(lines if len(answered) else []), *notes])
 
 
 def _cells(row: dict[Any, Any]) -> list[str]:
-    shown = {column: percent(row[column]) for column in _PERCENT_COLUMNS}
-    return [
-        str(row["predictor"]),
-        shown["mape"],
-        shown["median"],
-        shown["p90"],
-        str(row["n"]),
-        f"{shown['worst_mape']} {row['worst_mape_group']}".strip(),
-        shown["coverage"],
-        f"{shown['worst_coverage']} {row['worst_coverage_group']}".strip(),
-    ]
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    shown = {name: row[name] if name in ("predictor", "n") else percent(row[name]) for name in _COLUMNS}
+    return [f"{cell} {row.get(f'{name}_group', '')}".strip() for name, cell in shown.items()]
 
 
 def write_plots(result: EvaluationResult, folder: Path) -> list[Path]:

@@ -167,19 +167,13 @@ def _applicable(scenario: Scenario, predictors: Sequence[str] | Mapping[str, Any
 
     from predictor.evaluation.epoch_time import as_epoch_time
 
-    if isinstance(predictors, Mapping):
-        estimators = dict(predictors)
-    else:
+    if not isinstance(predictors, Mapping):
         usual = scenario.predictors or None
-        estimators = registered_predictors(usual if predictors is None else predictors)
-    if scenario.answer == "gpu_time_ms":
-        # the others predict whatever y holds
-        estimators = {
-            name: clone(model).set_params(answers=scenario.answer)
-            if "answers" in model.get_params()
-            else model
-            for name, model in estimators.items()
-        }
+        predictors = registered_predictors(usual if predictors is None else predictors)
+    estimators = dict(predictors)
+    for name, model in predictors.items() if scenario.answer == "gpu_time_ms" else ():
+        if "answers" in model.get_params():  # the others predict whatever y holds
+            estimators[name] = clone(model).set_params(answers=scenario.answer)
     return as_epoch_time(estimators) if scenario.answer == "epoch_time_s" else estimators
 
 

@@ -63,21 +63,12 @@ def judge_served(paths: Sequence[Path], model: Model) -> pd.DataFrame:
 def _judged(rows: pd.DataFrame, model: Model) -> pd.DataFrame:
     first = rows.iloc[0]
     setting = first["float32_matmul_precision"] or Mode().float32_matmul_precision
-    mode = Mode(
-        str(first["framework"]),
-        str(first["precision"]),
-        str(first["memory_format"]),
-        capture="graph",
-        float32_matmul_precision=str(setting),
-    )
+    framework, precision, layout = (str(first[name]) for name in ("framework", "precision", "memory_format"))
+    mode = Mode(framework, precision, layout, capture="graph", float32_matmul_precision=str(setting))
     answer = model.forecast(first["layer_table"], find_gpu(first["gpu"]), mode, rows["batch_size"].to_numpy())
-    return rows[[*_SERIES, "batch_size"]].assign(
-        measured=rows["gpu_time_ms"],
-        predicted=answer.iteration_time_ms,
-        low=answer.low_ms,
-        high=answer.high_ms,
-        method=answer.method,
-    )
+    times = {"predicted": answer.iteration_time_ms, "low": answer.low_ms, "high": answer.high_ms}
+    measured = rows[[*_SERIES, "batch_size"]].assign(measured=rows["gpu_time_ms"])
+    return measured.assign(**times, method=answer.method)
 
 
 class ShippedModel(Predictor):
@@ -125,8 +116,5 @@ class ShippedModel(Predictor):
 
 
 def _host(case: Case, host_cnn_ms: float) -> HostMeasurement:
-    mode = case.mode
-    time = HostTime(
-        mode.framework, "gpu", mode.precision, mode.memory_format, *REFERENCE_CNN, float(host_cnn_ms)
-    )
-    return HostMeasurement("the row's host", (time,), case.gpu.name)
+    about = case.mode.framework, "gpu", case.mode.precision, case.mode.memory_format, *REFERENCE_CNN
+    return HostMeasurement("the row's host", (HostTime(*about, float(host_cnn_ms)),), case.gpu.name)

@@ -83,9 +83,9 @@ class SplitTable:
     seed: int = 0
 
     kinds = cached_property(lambda table: _kinds(table.features))
-    gpus = cached_property(lambda table: _words(table.features, "gpu"))
+    gpus = cached_property(lambda table: table.features["gpu"].to_numpy().astype(str))
     chips = cached_property(lambda table: chips_of(table.features))
-    cnn_names = cached_property(lambda table: _words(table.features, "cnn"))
+    cnn_names = cached_property(lambda table: table.features["cnn"].to_numpy().astype(str))
     cnns = cached_property(lambda table: cnns_of(table.features))
     series = cached_property(lambda table: series_of(table.features))
     batch_sizes = cached_property(lambda table: table.features["batch_size"].to_numpy())
@@ -161,11 +161,6 @@ def target_rows(features: pd.DataFrame, sources: tuple[str, ...] = ()) -> Positi
     if sources:
         chosen &= features["source"].isin(sources).to_numpy()
     return np.flatnonzero(chosen)
-
-
-def _words(features: pd.DataFrame, column: str) -> NDArray[np.str_]:
-    words: NDArray[np.str_] = features[column].to_numpy().astype(str)
-    return words
 
 
 def _kinds(features: pd.DataFrame) -> NDArray[np.str_]:

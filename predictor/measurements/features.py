@@ -76,7 +76,7 @@ def feature_table(measurements: pd.DataFrame, layer_table_of: LayerTableOf | Non
         device_of(name)
     keys = list(zip(measurements["cnn"], measurements["image_size"].astype(int), strict=True))
     # Thousands of measurements name tens of CNNs: each is looked up once.
-    tables = {key: _table(layer_table_of or _named_table, *key) for key in dict.fromkeys(keys)}
+    tables = {key: _table(layer_table_of, *key) for key in dict.fromkeys(keys)}
     column = pd.Series([tables[key] for key in keys], measurements.index, dtype=object)
     return measurements.assign(layer_table=column)
 
@@ -90,18 +90,11 @@ def described(features: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     precision = features["precision"] if "precision" in features else pd.Series("fp32", features.index)
-    devices = {
-        key: _specifications_of(*key) for key in dict.fromkeys(zip(features["gpu"], precision, strict=True))
-    }
-    cnns: dict[int, dict[str, float]] = {}
-    for table in features["layer_table"]:
-        cnns.setdefault(id(table), {} if table is None else _structure_of(table))
-    rows = [
-        devices[key] | cnns[id(table)]
-        for key, table in zip(
-            zip(features["gpu"], precision, strict=True), features["layer_table"], strict=True
-        )
-    ]
+    keys, tables = list(zip(features["gpu"], precision, strict=True)), features["layer_table"].tolist()
+    devices = {key: _specifications_of(*key) for key in dict.fromkeys(keys)}
+    own = {id(table): table for table in tables}
+    cnns = {number: {} if table is None else _structure_of(table) for number, table in own.items()}
+    rows = [devices[key] | cnns[id(table)] for key, table in zip(keys, tables, strict=True)]
     names = [column.name for column in DESCRIBING_COLUMNS]
     kept = features[[name for name in MEASURED_COLUMNS if name in features]]
     return kept.join(pd.DataFrame(rows, features.index, columns=names))
@@ -151,14 +144,12 @@ def _check_columns(measurements: pd.DataFrame) -> None:
         raise SchemaError("the column layer_table is made by the feature table; pass only measurements.")
 
 
-def _table(layer_table_of: LayerTableOf, cnn: str, image_size: int) -> LayerTable | None:
-    try:
-        return layer_table_of(cnn, image_size)
-    except (UnknownCnnError, KeyError):  # predictors that need its structure refuse the CNN by name
-        return None
-
-
-def _named_table(cnn: str, image_size: int) -> LayerTable | None:
+def _table(layer_table_of: LayerTableOf | None, cnn: str, image_size: int) -> LayerTable | None:
     from predictor.cnns.zoo import zoo_cnn
 
-    return proxy_table(cnn) if is_proxy_name(cnn) else zoo_cnn(cnn, image_size)
+    try:
+        if layer_table_of is not None:
+            return layer_table_of(cnn, image_size)
+        return proxy_table(cnn) if is_proxy_name(cnn) else zoo_cnn(cnn, image_size)
+    except (UnknownCnnError, KeyError):  # predictors that need its structure refuse the CNN by name
+        return None

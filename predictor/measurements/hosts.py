@@ -98,10 +98,9 @@ class HostMeasurement:
                 f"the host {self.host!r} was not measured with {framework} and a GPU. "
                 f"Measure it with `epochcast host --framework {framework} --out host.json`."
             ).about("host")
-        plain = [
-            time.host_time_ms / (autocast if time.precision.startswith("amp") else 1.0) for time in times
-        ]
-        return exp(sum(map(log, plain)) / len(plain))
+        factors = [autocast if time.precision.startswith("amp") else 1.0 for time in times]
+        logs = [log(time.host_time_ms / factor) for time, factor in zip(times, factors, strict=True)]
+        return exp(sum(logs) / len(logs))
 
 
 def is_host_file(name: str) -> bool:

@@ -12,6 +12,9 @@ from predictor.files import replace_file
 
 M = TypeVar("M")
 
+_FAULTS = (OSError, SchemaError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What reading a file raises that is none of its kind."""
+
 
 @dataclass(frozen=True, slots=True)
 class MachineFile(Generic[M]):
@@ -43,15 +46,7 @@ class MachineFile(Generic[M]):
             parts = tuple(self.part(**row) for row in document.pop(self.parts))
             about = {name: document[name] for name in self._about() if name in document}
             return self.measurement(**about, **{self.parts: parts})
-        except (
-            OSError,
-            SchemaError,
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-            RecursionError,
-        ) as error:
+        except _FAULTS as error:
             why = getattr(error, "strerror", None) or str(error).removesuffix(".")
             why = f"it lacks {why}" if isinstance(error, KeyError) else why
             raise SchemaError(

@@ -80,13 +80,11 @@ def shares_of_bound(frame: pd.DataFrame) -> NDArray[np.float64]:
     passes = frame["pass"].fillna("training") if "pass" in frame else ["training"] * len(frame)
     kinds = frame["kind"].fillna("target") if "kind" in frame else ["target"] * len(frame)
     timed = [pass_ if kind in _OF_CNNS else None for pass_, kind in zip(passes, kinds, strict=True)]
-    rows = zip(tables, *(frame[name].tolist() for name in names), timed, strict=True)
-    bounds: dict[tuple[Any, ...], float] = {}
-    image_ms = [
-        bounds[row] if row in bounds else bounds.setdefault(row, _image_bound_ms(*row)) for row in rows
-    ]
+    rows: list[Any] = list(zip(tables, *(frame[name].tolist() for name in names), timed, strict=True))
+    bounds = {row: _image_bound_ms(*row) for row in dict.fromkeys(rows)}
+    image_ms = np.array([bounds[row] for row in rows])
     n_gpus = frame["n_gpus"].fillna(1.0).to_numpy(dtype=float) if "n_gpus" in frame else 1.0
-    return np.asarray(times / (np.array(image_ms) * frame["batch_size"].to_numpy(dtype=float) / n_gpus))
+    return np.asarray(times / (image_ms * frame["batch_size"].to_numpy(dtype=float) / n_gpus))
 
 
 def _image_bound_ms(
@@ -97,10 +95,7 @@ def _image_bound_ms(
         return math.nan
     try:
         layers = zoo_cnn(cnn, int(image_size)) if table is None else table
-    except (
-        UnknownCnnError,
-        OutOfRangeError,
-    ):  # a CNN of one's own, which is checked where its layers are known
+    except (UnknownCnnError, OutOfRangeError):  # one's own, which is checked where its layers are known
         return math.nan
     flops = cnn_flops(layers, 1, _PASSES[pass_]) / layers.parts
     return flops / (peak_tflop_per_s(find_gpu(gpu), precision) * 1e9)

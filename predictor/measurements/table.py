@@ -145,14 +145,14 @@ def _is_locked(file: BinaryIO) -> bool:
     return False
 
 
-def read_own_tables(kind: str, command: str, folder: Path | None = None) -> pd.DataFrame:
-    """The project's own tables whose names end in a kind, such as ``ddp``; those of another folder if one is given.
+def read_own_tables(kind: str, command: str) -> pd.DataFrame:
+    """The project's own tables whose names end in a kind, such as ``ddp``.
 
     DataError if there are none; the message names the `command` that measures one.
     """
     import pandas as pd
 
-    root = folder or data_root() / "measurements"
+    root = data_root() / "measurements"
     paths = sorted(root.glob(f"*_{kind}.csv.gz"))
     if not paths:
         raise DataError(f"{root} has no *_{kind}.csv.gz. Measure one with `{command}`.")
@@ -222,12 +222,10 @@ def _check(frame: pd.DataFrame, rows: RowNames) -> pd.DataFrame:
     _check_columns(frame, rows.label)
     checked: dict[str, pd.Series] = {}
     for entry in COLUMNS:
-        is_column = entry.name in frame
-        checked[entry.name] = (
-            CHECKS[entry.form](frame[entry.name], entry, rows)
-            if is_column
-            else missing_column(entry, len(frame))
-        )
+        if entry.name in frame:
+            checked[entry.name] = CHECKS[entry.form](frame[entry.name], entry, rows)
+        else:
+            checked[entry.name] = missing_column(entry, len(frame))
     checked |= _upgraded(checked) | _devices(checked, rows) | _noise_of_old_notes(checked)
     own = {str(name): frame[name] for name in frame.columns if column(str(name)) is None}
     return pd.DataFrame(checked | own)

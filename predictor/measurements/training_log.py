@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -47,19 +48,15 @@ def _value(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-def _with_data(match: re.Match[str]) -> _Reading:
-    seconds = _value(match[1])
-    return "iteration_time_ms", 1000.0 * seconds, min(_value(match[2]) / seconds, 0.999) if seconds else None
+def _with_data(match: re.Match[str], order: tuple[int, int] = (1, 2)) -> _Reading:
+    """Time of an iteration and the share of its wait for data, whose groups in the match are `order`."""
+    seconds, data_s = (_value(match[group]) for group in order)
+    return "iteration_time_ms", 1000.0 * seconds, min(data_s / seconds, 0.999) if seconds else None
 
 
 def _in_unit(match: re.Match[str]) -> _Reading:
     ms, value = {"us": 1e-3, "ms": 1.0}.get(match[2], 1000.0), _value(match[1])
     return "iteration_time_ms", 1000.0 * (1.0 / value) if match[2] == "it/s" else value * ms, None
-
-
-def _data_first(match: re.Match[str]) -> _Reading:
-    seconds = _value(match[2])
-    return "iteration_time_ms", 1000.0 * seconds, min(_value(match[1]) / seconds, 0.999) if seconds else None
 
 
 # fmt: off
@@ -71,7 +68,7 @@ FORMS: dict[str, tuple[str, Callable[[re.Match[str]], _Reading]]] = {
         rf"^(?!.*\((?:val|test)\)).*?\btime: {_NUMBER},?\s+(?:last_time: {_NUMBER_UNREAD},?\s+)?data_time: {_NUMBER}",
         _with_data,
     ),
-    "their JSON lines": (rf'"data_time": {_NUMBER}.*?"time": {_NUMBER}', _data_first),
+    "their JSON lines": (rf'"data_time": {_NUMBER}.*?"time": {_NUMBER}', partial(_with_data, order=(2, 1))),
     "NVIDIA's ImageNet examples (apex, DALI)": (
         rf"Epoch: \[.*?\bTime\s+{_NUMBER} \(.*?\)\s+Speed\s",
         lambda match: ("iteration_time_ms", 1000.0 * _value(match[1]), None),
@@ -173,14 +170,9 @@ def _of_columns(text: str) -> LoggedSpeed | None:
     """The speed of a CSV log that has a column for it; None if it has none."""
     rows = list(csv.reader(text.splitlines()))
     for ending, name in _COLUMNS.items():
-        positions = [
-            position for position, column in enumerate(rows[0] if rows else []) if column.endswith(ending)
-        ]
-        cells = [
-            row[positions[0]]
-            for row in rows[1:]
-            if positions and len(row) > positions[0] and row[positions[0]]
-        ]
+        heading = rows[0] if rows else []
+        positions = [position for position, column in enumerate(heading) if column.endswith(ending)][:1]
+        cells = [row[position] for position in positions for row in rows[1:] if len(row) > position]
         values = [_value(cell) for cell in cells if re.fullmatch(r"[\d.]+(e[-+]\d+)?", cell)]
         if positive := [value for value in values if value > 0]:
             readings = [(name, value if name == "images_per_s" else 1000 / value, None) for value in positive]

@@ -7,12 +7,13 @@ import fake_backend
 import pytest
 from small_subjects import OPERATORS, configurations_of
 
+from predictor.catalogue.hosts import REFERENCE_CNN
 from predictor.catalogue.modes import Mode
 from predictor.errors import BackendUnavailableError
 from predictor.measurements.hosts import DISPATCHED, HOST_CNNS, HostTime
 from proxy_cnns import backends, host
 from proxy_cnns.device import Monitor
-from proxy_cnns.host import HOST_MODES, measure_host, reference_times
+from proxy_cnns.host import HOST_MODES, enqueue_times, measure_host, zoo_subject
 from proxy_cnns.jobs import Request
 from proxy_cnns.rows_file import sidecar_path
 from proxy_cnns.runs import profile
@@ -55,7 +56,7 @@ def test_without_any_framework_or_the_named_one_the_next_step_is_said(monkeypatc
 def test_captured_and_autotuned_modes_are_enqueued_as_eager_ones():
     backend = fake_backend.FakeBackend("cuda:0")
     modes = [Mode(precision="tf32", capture="graph"), Mode(precision="tf32", autotune=True)]
-    assert len(reference_times(backend, modes, backend.clock)) == 1
+    assert len(enqueue_times(backend, modes, [zoo_subject(REFERENCE_CNN)], True, backend.clock)) == 1
 
 
 @pytest.fixture

@@ -35,15 +35,8 @@ def zoo_layers(cnn: str, image_size: int) -> LayerTable | None:
 # PROFET: training of 12 Keras CNNs on four cloud GPUs, the widest published grid of image and batch sizes.
 
 _PROFET_KEYS = [
-    "gpu",
-    "instance",
-    "framework",
-    "precision",
-    "cnn",
-    "image_size",
-    "samples_per_epoch",
-    "batch_size",
-]
+    "gpu", "instance", "framework", "precision", "cnn", "image_size", "samples_per_epoch", "batch_size"
+]  # fmt: skip
 
 VALIDATION_SAMPLES = {50_000: 10_000, 5_000: 1_000, 2_000: 500}
 """Images of the validation pass at the end of each epoch, by training images.
@@ -56,16 +49,9 @@ to Keras' fit and stops the epoch's clock in on_epoch_end, which Keras calls aft
 def _profet_medians(table: pd.DataFrame) -> pd.DataFrame:
     """Medians and quartiles of the repeats of each configuration."""
     groups = table.groupby(_PROFET_KEYS, sort=True)
-    seconds = groups["iteration_time_s"]
-    return (
-        seconds.median()
-        .reset_index()
-        .assign(
-            n_repeats=seconds.size().to_numpy(),
-            iqr_s=(seconds.quantile(0.75) - seconds.quantile(0.25)).to_numpy(),
-            epoch_time_s=groups["epoch_time_s"].median().to_numpy(),
-        )
-    )
+    medians, seconds = groups[["iteration_time_s", "epoch_time_s"]].median(), groups["iteration_time_s"]
+    iqr_s = seconds.quantile(0.75) - seconds.quantile(0.25)
+    return medians.assign(n_repeats=seconds.size(), iqr_s=iqr_s).reset_index()
 
 
 def _profet_oddities(table: pd.DataFrame) -> list[str]:
@@ -148,10 +134,7 @@ def _is_suspect(likeness: pd.Series) -> pd.Series:
 
 def _lambda_notes(rows: pd.DataFrame) -> pd.Series:
     likeness = _likeness(rows)
-    suspect = _is_suspect(likeness)
-    marks = [
-        f";suspect={value:.1f}x" if is_odd else "" for value, is_odd in zip(likeness, suspect, strict=True)
-    ]
+    marks = likeness.map(";suspect={:.1f}x".format).where(_is_suspect(likeness), "")
     return rows["extra"] + marks
 
 
@@ -223,12 +206,15 @@ def _true_or_unknown(is_true: pd.Series) -> pd.Series:
     return is_true.astype("boolean").where(is_true)
 
 
-def _copies_input(rows: pd.DataFrame) -> pd.Series:
-    return rows["notes"].str.contains("h2d_copy_in_time=1", regex=False)
+def _has_note(rows: pd.DataFrame, note: str) -> pd.Series:
+    return rows["notes"].str.contains(note, regex=False)
+
+
+_COPIES_INPUT = "h2d_copy_in_time=1"
 
 
 def _pytorch_oddities(table: pd.DataFrame) -> list[str]:
-    copied = _copies_input(table)
+    copied = _has_note(table, _COPIES_INPUT)
     real = table["input_data"] != "synthetic"
     small = table["pass"].eq("forward_backward")
     return [
@@ -253,12 +239,12 @@ _PYTORCH = DataSet(
         "pass": "pass",
         "iteration_time_ms": "iteration_time_ms",
         "source": lambda rows: rows["source"].map(_PYTORCH_SOURCES).fillna(rows["source"]),
-        "autotune": lambda rows: _true_or_unknown(
-            rows["notes"].str.contains("cudnn.benchmark=1", regex=False)
-        ),
+        "autotune": lambda rows: _true_or_unknown(_has_note(rows, "cudnn.benchmark=1")),
         "float32_matmul_precision": lambda rows: (rows["precision"] == "tf32").map({True: "high"}),
         # Sia's step waits for the loader and takes statistics of gradients.
-        "copies_input": lambda rows: _true_or_unknown((rows["source"] == "sia") | _copies_input(rows)),
+        "copies_input": lambda rows: _true_or_unknown(
+            (rows["source"] == "sia") | _has_note(rows, _COPIES_INPUT)
+        ),
         "waits_for_loader": lambda rows: _true_or_unknown(rows["source"] == "sia"),
         "n_repeats": lambda rows: rows["n_samples"].where(rows["source"] == "pytorch_gpu_benchmark"),
         "notes": lambda rows: "input_data=" + rows["input_data"] + ";" + rows["notes"],
@@ -320,14 +306,8 @@ _TIMM = DataSet(
     name="timm",
     table="timm_training_rtx3090.csv.gz",
     # timm's benchmark.py: cuDNN tries its algorithms, ten warm-ups, SGD with momentum, images made on the GPU.
-    holds={
-        "kind": "target",
-        "pass": "training",
-        "optimizer": "momentum",
-        "copies_input": False,
-        "autotune": True,
-        "n_warmup": 10,
-    },
+    holds={"kind": "target", "pass": "training", "copies_input": False, "autotune": True}
+    | {"optimizer": "momentum", "n_warmup": 10},
     times=("iteration_time_ms",),
     columns={
         "memory_format": "memory_format",
