@@ -101,7 +101,6 @@ lint: $(VENV)/.dev $(REDOCLY)
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/speed.py
-	$(BIN)/python benchmarks/loading.py
 	$(BIN)/python benchmarks/service.py
 
 # Every judged figure beside its goal and its committed value: hours of one core, kept in build/figures.

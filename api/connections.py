@@ -48,9 +48,8 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, _message: str) -> None:
         """Refuse bytes that are no request, and end the connection."""
-        answer = problem(
-            400, "this is no HTTP request. Send HTTP/1.1, in plain text.", {"Connection": "close"}
-        )
+        detail = "this is no HTTP request. Send HTTP/1.1, in plain text."
+        answer = problem(400, detail, {"Connection": "close"})
         headers = [*self.server_state.default_headers, *SECURITY_HEADERS, *answer.raw_headers]
         lines = b"".join(b"%b: %b\r\n" % header for header in headers)
         self.transport.write(STATUS_LINE[400] + lines + b"\r\n" + bytes(answer.body))

@@ -138,9 +138,8 @@ def document(app: FastAPI, examples: Examples) -> Callable[[], dict[str, Any]]:
                 for operation in operations.values():
                     _add_refusals(operation)
                     if "catalogue" in operation["tags"] and "requestBody" not in operation:
-                        operation["responses"]["304"] = {
-                            "description": "As the client has it (If-None-Match)"
-                        }
+                        kept = {"description": "As the client has it (If-None-Match)"}
+                        operation["responses"]["304"] = kept
                     name = operation["operationId"]
                     shown = examples[name]() if name in examples else _own_example(app, routes[name])
                     _add_example(operation, shown)
@@ -183,9 +182,8 @@ def _own_example(app: FastAPI, route: APIRoute) -> Any:
 
 def _add_example(operation: dict[str, Any], shown: Any) -> None:
     """Add the example of an operation's answer: to a question, the answer to its first example."""
-    questions = (
-        operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("examples")
-    )
+    body = operation.get("requestBody", {}).get("content", {})
+    questions = body.get("application/json", {}).get("examples")
     name = next(iter(questions)) if questions else "answer"
     status = next(code for code in operation["responses"] if code.startswith("2"))
     content = next(iter(operation["responses"][status]["content"].values()))

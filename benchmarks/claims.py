@@ -39,9 +39,7 @@ CHOSEN: dict[str, Callable[[Claim], bool]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--by", action="append", help="repeatable; columns of the table beside the usual ones"
-    )
+    parser.add_argument("--by", action="append", help="repeatable; columns beside the usual ones")
     parser.add_argument("--picture", type=Path, help="draw answered against published into this file")
     parser.add_argument("--rows", type=Path, help="write every row with its answer to this CSV")
     options = parser.parse_args(arguments)
@@ -155,9 +153,8 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.2, 5.4), layout="constrained")
-    image_ms = (
-        rows[["measured", *_ENDS]].mul(1000 / rows["n_images"], axis=0).assign(generation=rows["generation"])
-    )
+    image_ms = rows[["measured", *_ENDS]].mul(1000 / rows["n_images"], axis=0)
+    image_ms = image_ms.assign(generation=rows["generation"])
     ends = [image_ms[["measured", "low"]].min().min() / 1.2, image_ms[["measured", "high"]].max().max() * 1.2]
     axes.plot(ends, ends, color=INK, linewidth=1)
     for generation in filter(set(rows["generation"]).__contains__, COLOURS):

@@ -63,18 +63,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--published", type=Path, help="folder of published measurements ($EPOCHCAST_PUBLISHED_DATA)"
     )
-    parser.add_argument(
-        "--figure", action="append", help="repeatable; a name of figures.csv, or how it begins"
-    )
+    parser.add_argument("--figure", action="append", help="repeatable; a figure's name, or how it begins")
     parser.add_argument("--readme", action="store_true", help="those that the README quotes")
     parser.add_argument("--by", action="append", help="repeatable; such as cnn, gpu or precision")
     parser.add_argument("--write", action="store_true", help="commit what was judged to figures.csv")
     parser.add_argument("--card", action="store_true", help="write committed values to the model's card")
     parser.add_argument("--forecasts", action="store_true", help="errors of forecasts.csv by campaign")
     parser.add_argument("--kept", action="store_true", help="judge nothing, show what was")
-    parser.add_argument(
-        "--kept-in", type=Path, default=ROOT / "build" / "figures", help="folder (build/figures)"
-    )
+    parser.add_argument("--kept-in", type=Path, default=ROOT / "build" / "figures", help="folder")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args(arguments)
     if options.card:
@@ -109,9 +105,8 @@ def main(arguments: list[str] | None = None) -> int:
                 judged = JUDGES[group[0]["judge"]](request)
             except EpochcastError as error:
                 missing += len(group)
-                print(
-                    f"{', '.join(figure['name'] for figure in group)}: not judged: {error}", file=sys.stderr
-                )
+                names = ", ".join(figure["name"] for figure in group)
+                print(f"{names}: not judged: {error}", file=sys.stderr)
                 continue
             keep(judged, group, options.kept_in, state, time.perf_counter() - started)
         for figure in group:
@@ -246,10 +241,8 @@ def state_of(published: Path | None) -> str:
     code = [*(ROOT / "predictor").rglob("*.py"), *Path(__file__).parent.glob("*.py")]
     models = [*(data_root() / "models").rglob("*.json*")]
     data = [*data_root().glob("*.csv"), *(path for path in models if not path.name.startswith(_DEFAULT))]
-    tables = [
-        *(data_root() / "measurements").glob("*.csv.gz"),
-        *(published.glob("*.csv*") if published else ()),
-    ]
+    tables = [*(data_root() / "measurements").glob("*.csv.gz")]
+    tables += published.glob("*.csv*") if published else ()
     digest = hashlib.sha256()
     default = json.loads(data_file(f"models/{_DEFAULT}.json").read_text(encoding="utf-8"))
     judged = {name: value for name, value in default.items() if name not in ("card", "files")}

@@ -300,9 +300,8 @@ def of_chainer(request: Request) -> pd.DataFrame:
         for pair in chainer_pairs(_model_without(*cnns), cnns):
             if math.isfinite(pair.gpu_ms):
                 ms, mode = pair.predicted_ms(ratios), Mode("chainer", pair.precision)
-                rows.append(
-                    _row(find_gpu(pair.gpu), mode, pair.cnn, pair.gpu_ms, (ms, ms / within, ms * within))
-                )
+                ends = ms, ms / within, ms * within
+                rows.append(_row(find_gpu(pair.gpu), mode, pair.cnn, pair.gpu_ms, ends))
     return _table(rows)
 
 
@@ -413,9 +412,8 @@ def of_profiles(request: Request) -> pd.DataFrame:
     """
     key, model, tables = ["gpu", "cnn", "image_size", "batch_size"], Model.load(), []
     profiles = pd.read_csv(request.published_folder / "profet_op_profile.csv.gz")
-    profiles = profiles.assign(
-        gpu=[find_gpu(name).name for name in profiles["gpu"]], cnn="profet/" + profiles["cnn"]
-    )
+    names = [find_gpu(name).name for name in profiles["gpu"]]
+    profiles = profiles.assign(gpu=names, cnn="profet/" + profiles["cnn"])
     features = published_features(request.published_folder, ("profet",)).drop_duplicates(key)
     rows = profiles.merge(features[[*key, "layer_table"]], on=key)
     for (gpu, cnn, size), own in rows.groupby(key[:3]):

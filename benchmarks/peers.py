@@ -69,9 +69,8 @@ ORDERED = 1.05
 
 def main() -> int:
     """Ask, judge and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
     parser.add_argument("--published", type=Path, help="folder of the published tables")
     parser.add_argument("--env", type=Path, help="environment with the tools; else one is made and removed")
     parser.add_argument("--entry", action="append", default=[], metavar="NAME=FILE")
@@ -105,9 +104,8 @@ def measured_times(published: Path) -> pd.DataFrame:
         set=judged["scenario"].map(SCENARIOS), memory_format=rows["memory_format"], xla=rows["xla"],
         cnn=judged["cnn"].str.partition("/")[2].replace(TWINS),
     )  # fmt: skip
-    kept = judged["cnn"].isin([*TWINS.values(), "resnet152", "inception_v3"]) & judged["image_size"].isin(
-        (224, 299)
-    )
+    kept = judged["cnn"].isin([*TWINS.values(), "resnet152", "inception_v3"])
+    kept &= judged["image_size"].isin((224, 299))
     frame = pd.concat([own, judged[kept & ~judged["xla"].eq(True).fillna(False)]], ignore_index=True)
     frame = frame.rename(columns={"measured": "measured_ms", "predicted": "predicted_ms"})
     return frame[[*ROW, "measured_ms", "predicted_ms", "low", "high"]].drop_duplicates(ROW, ignore_index=True)
@@ -119,9 +117,8 @@ def measured_memory() -> pd.DataFrame:
     frame = frame[frame["precision"].isin(("fp32", "tf32")) & (frame["peak_memory_mib"] > 512)]
     frame = frame[frame["cnn"] != NO_TORCHVISION].drop_duplicates(["cnn", "image_size", "batch_size"])
     kept = frame[["cnn", "image_size", "batch_size"]].assign(measured=frame["peak_memory_mib"] / 1024)
-    return kept.assign(**{OURS: predicted_peaks_gib(frame.assign(memory_format="nchw"))}).reset_index(
-        drop=True
-    )
+    ours = predicted_peaks_gib(frame.assign(memory_format="nchw"))
+    return kept.assign(**{OURS: ours}).reset_index(drop=True)
 
 
 def answers_of_peers(env: Path | None, times: pd.DataFrame, memory: pd.DataFrame) -> pd.DataFrame:
@@ -140,9 +137,8 @@ def answers_of_peers(env: Path | None, times: pd.DataFrame, memory: pd.DataFrame
         program = Path(__file__).with_name("peers_env.py")
         question = json.dumps({"cnns": cnns, "estimates": estimates})
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        ran = subprocess.run(
-            [python, program], input=question, capture_output=True, text=True, env=clean, check=False
-        )
+        command = [python, program]
+        ran = subprocess.run(command, input=question, capture_output=True, text=True, env=clean, check=False)
     if ran.returncode:
         raise DataError(f"{program.name} ended with {ran.returncode}: {ran.stderr[-500:]}")
     return pd.DataFrame([json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")])
@@ -171,9 +167,7 @@ def napkins(times: pd.DataFrame, answers: pd.DataFrame) -> dict[str, pd.Series]:
     """
     gpus, modes = [find_gpu(gpu) for gpu in times["gpu"]], times["precision"]
     in_fp32 = pd.Series([gpu.peak_fp32_tflop_per_s for gpu in gpus], dtype=float)
-    peak = pd.Series([peak_tflop_per_s(*row) for row in zip(gpus, modes, strict=True)], dtype=float).fillna(
-        in_fp32
-    )
+    peak = pd.Series(list(map(peak_tflop_per_s, gpus, modes)), dtype=float).fillna(in_fp32)
     kind, chip = peak > in_fp32, pd.Series([gpu.chip for gpu in gpus])
     at_peak_ms, by_counter = {}, {}
     for tool, counted in answers[answers["what"] == "flops"].groupby("tool", sort=False):
@@ -191,17 +185,15 @@ def napkins(times: pd.DataFrame, answers: pd.DataFrame) -> dict[str, pd.Series]:
     )
     peaks = answers.loc[answers["what"] == "peaks", "peaks"].iloc[0]
     listed = [listed_peak(peaks, gpu, mode) for gpu, mode in zip(times["gpu"], modes, strict=True)]
-    return by_counter | {
-        "Lightning, its peaks": at_peak_ms["Lightning"] * peak / pd.Series(listed, dtype=float)
-    }
+    by_counter["Lightning, its peaks"] = at_peak_ms["Lightning"] * peak / pd.Series(listed, dtype=float)
+    return by_counter
 
 
 def listed_peak(peaks: dict[str, dict[str, float]], gpu: str, precision: str) -> float:
     """Peak in TFLOP/s of Lightning's table, NaN where it does not list the GPU or the type."""
     words = re.sub(r"nvidia |geforce |tesla |quadro ", "", gpu.lower()).replace("-", " ")
-    row = next(
-        (row for name, row in peaks.items() if f"{words} ".startswith(f"{LISTED_AS.get(name, name)} ")), {}
-    )
+    names = {name: f"{LISTED_AS.get(name, name)} " for name in peaks}
+    row = next((peaks[name] for name, begin in names.items() if f"{words} ".startswith(begin)), {})
     return row.get(LISTED_TYPES.get(precision, "tfloat32"), np.nan) / 1e12
 
 
@@ -211,9 +203,8 @@ def table_of_times(
     """A row for each tool: mean error in % by set, pairs of GPUs in the right order, CNNs refused, seconds a CNN."""
     seconds = answers[answers["what"].isin(("flops", "estimate"))].groupby("tool")["seconds"].median()
     seconds[OURS] = own_seconds(sorted(set(times["cnn"])))
-    refused = (
-        answers[answers["what"] == "flops"].groupby("tool")["refused"].count() if "refused" in answers else {}
-    )
+    counts = answers[answers["what"] == "flops"].groupby("tool")
+    refused = counts["refused"].count() if "refused" in answers else {}
     rows = []
     for name, column in predicted.items():
         error = 100 * (column / times["measured_ms"] - 1).abs()
@@ -243,9 +234,8 @@ def own_seconds(cnns: list[str]) -> float:
 
 def ordered_pairs(times: pd.DataFrame) -> Iterator[bool]:
     """Whether the answers put two GPUs, of one question, in the measured order; equal answers do not."""
-    for _, rows in times.dropna(subset="answer").groupby(
-        ["set", "cnn", "image_size", "precision", "batch_size"]
-    ):
+    question = ["set", "cnn", "image_size", "precision", "batch_size"]
+    for _, rows in times.dropna(subset="answer").groupby(question):
         for (first_ms, first), (second_ms, second) in combinations(
             zip(rows["measured_ms"], rows["answer"], strict=True), 2
         ):

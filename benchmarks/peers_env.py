@@ -99,9 +99,8 @@ def peaks_of_lightning() -> dict[str, dict[str, float]]:
     """Peaks in operations per second, by GPU and type, by which Lightning computes the share of the peak."""
     from lightning.fabric.utilities import throughput
 
-    return {
-        gpu: {str(kind): value for kind, value in row.items()} for gpu, row in throughput._CUDA_FLOPS.items()
-    }
+    peaks = throughput._CUDA_FLOPS
+    return {gpu: {str(kind): value for kind, value in row.items()} for gpu, row in peaks.items()}
 
 
 COUNTERS: dict[str, Callable[[nn.Module, torch.Tensor], float]] = {
@@ -210,9 +209,8 @@ def asked(
     made = without_numbers(make()) if function is of_mem_tracker else contextlib.nullcontext(make())
     try:
         with contextlib.redirect_stdout(io.StringIO()), made as net:
-            answer: dict[str, Any] = {
-                "value": float(function(net, torch.zeros(shape, requires_grad=shape[1] > 3)))
-            }
+            images = torch.zeros(shape, requires_grad=shape[1] > 3)
+            answer: dict[str, Any] = {"value": float(function(net, images))}
     except Exception as error:  # noqa: BLE001 - whatever a tool raises is what its user sees
         answer = {"refused": f"{type(error).__name__}: {error}"[:200]}
     return {**answer, "seconds": time.perf_counter() - start}

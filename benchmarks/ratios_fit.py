@@ -199,9 +199,8 @@ def compiled_pairs(measurements: pd.DataFrame, model: Model) -> list[CompiledPai
         eager_answer = model.forecast(table, gpu, eager_mode(table, mode), [batch_size])
         own = model.forecast(table, gpu, replace(mode, capture="eager"), [batch_size])
         times = [float(row[name]) for name in ("gpu_time_ms", "host_time_ms", "compile_s")]
-        times.append(
-            float(eager.loc[configuration]["host_time_ms"]) if configuration in eager.index else math.nan
-        )
+        beside = configuration in eager.index
+        times.append(float(eager.loc[configuration]["host_time_ms"]) if beside else math.nan)
         if row["disturbed"]:
             times[2:] = math.nan, math.nan
         host_share = float(own.host_time_ms[0] / eager_answer.host_time_ms[0])
@@ -385,9 +384,8 @@ def chainer_pairs(model: Model, cnns: Collection[str] | None = None) -> list[Cha
 def _pytorch_ms(model: Model, table: LayerTable, gpu: Gpu, batch_size: int) -> Array:
     forecast = model.forecast(table, gpu, Mode("pytorch", "fp32"), [batch_size])
     class_ms = {name: float(ms[0]) for name, ms in forecast.class_ms.items()}
-    convolutions, products = (
-        sum(class_ms.get(name, 0.0) for name in names) for names in (CONVOLUTIONS, PRODUCTS)
-    )
+    kinds = CONVOLUTIONS, PRODUCTS
+    convolutions, products = (sum(class_ms.get(name, 0.0) for name in names) for names in kinds)
     share = windowed_share(table)
     others_ms = float(forecast.gpu_time_ms[0]) - convolutions - products
     return np.array([convolutions * (1.0 - share), convolutions * share, products, others_ms])

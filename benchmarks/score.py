@@ -43,9 +43,8 @@ def score(claims: Mapping[str, Row], predictions: Sequence[Row]) -> str:
         raise ValueError(f"each id must be that of a claim, once; not so: {', '.join(wrong)}")
     counted = {name for name, claim in claims.items() if claim["confidence"] != "low"}
     answered = {row["id"]: row for row in predictions if row["predicted"] and row["id"] in counted}
-    errors = {
-        name: abs(100 * (ratio(claims[name], float(row["predicted"])) - 1)) for name, row in answered.items()
-    }
+    ratios = {name: ratio(claims[name], float(row["predicted"])) for name, row in answered.items()}
+    errors = {name: abs(100 * (value - 1)) for name, value in ratios.items()}
     groups: dict[str, list[float]] = {}
     for name, error in errors.items():
         groups.setdefault(claims[name]["group"], []).append(error)

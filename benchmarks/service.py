@@ -38,9 +38,8 @@ class Service:
             self.port = probe.getsockname()[1]
         command = f"ulimit -n 1024; exec {sys.executable} -m epochcast serve --port {self.port} --store ''"
         variables = os.environ | {"EPOCHCAST_LOG_LEVEL": "warning", "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            ["bash", "-c", command], cwd=ROOT, env=variables, stderr=subprocess.DEVNULL
-        )
+        program = ["bash", "-c", command]
+        self.process = subprocess.Popen(program, cwd=ROOT, env=variables, stderr=subprocess.DEVNULL)
 
     def __enter__(self) -> "Service":
         while not self._is_healthy():

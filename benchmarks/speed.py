@@ -66,9 +66,7 @@ def main() -> int:
     parser.add_argument(
         "--rows", type=int, default=10_000_000, help="rows of the last bulk measurement [10 million]"
     )
-    parser.add_argument(
-        "--against", type=Path, metavar="CHECKOUT", help="another build, timed in turn with this one"
-    )
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="another build, timed in turn")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     pa.set_cpu_count(1)

@@ -98,9 +98,8 @@ class Choice:
 def offers_of(training: tuple[tuple[str, Any], ...], gpus: tuple[str, ...] | None) -> list[list[Offer]]:
     """Offers of a question in layers: each layer has at most one of each GPU, so that one call answers for all."""
     options = dict(training)
-    resolved = ResolvedQuestion.of(
-        Question(options.pop("cnn"), gpus and list(gpus), 64, **options), "compare"
-    )
+    question = Question(options.pop("cnn"), gpus and list(gpus), 64, **options)
+    resolved = ResolvedQuestion.of(question, "compare")
     names, layers = {gpu.name for gpu, _ in resolved.devices}, list[list[Offer]]()
     for offer in resolved.prices:
         is_rented = not offer.historic and hourly_usd(offer, resolved.question.spot) < math.inf
@@ -192,9 +191,8 @@ def untrue(query: Drawn) -> Iterator[str]:
         return value is not None and value <= ALIKE * min(values)
 
     if not fitting:
-        yield from ["nothing for rent fits, and something is rented"] * (
-            verdict.best.total_cost_usd is not None
-        )
+        is_rented = verdict.best.total_cost_usd is not None
+        yield from ["nothing for rent fits, and something is rented"] * is_rented
         return
     if verdict.sentence.startswith("No offer stays within"):
         yield from ["'No offer stays within'"] * bool(holding)

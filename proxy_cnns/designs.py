@@ -425,9 +425,8 @@ def designed_operators(scale: float = 1.0) -> tuple[Operator, ...]:
 
     `scale`: 1 for the smallest library; a larger one holds the shapes of every smaller one.
     """
-    shapes = (
-        islice(_new_shapes(name, make), round(count * scale)) for name, (count, make) in families().items()
-    )
+    sizes = {name: (make, round(count * scale)) for name, (count, make) in families().items()}
+    shapes = (islice(_new_shapes(name, make), count) for name, (make, count) in sizes.items())
     return tuple(dict.fromkeys(chain.from_iterable(shapes)))  # families touch where small maps begin
 
 

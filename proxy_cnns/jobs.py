@@ -128,9 +128,8 @@ class Job:
             return configurations
         series = [series_of(configuration_key(configuration)) for configuration in configurations]
         own = set(list(dict.fromkeys(series))[self.number :: self.of])
-        return tuple(
-            configuration for configuration, key in zip(configurations, series, strict=True) if key in own
-        )
+        pairs = zip(configurations, series, strict=True)
+        return tuple(configuration for configuration, key in pairs if key in own)
 
 
 Report = Callable[[Progress], None]

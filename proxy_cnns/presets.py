@@ -291,9 +291,8 @@ def parallel_configurations(
     ) -> list[Configuration]:
         grid = product(batch_sizes, configurations)
         chosen = [config for size, config in grid if config.batch_size == size and config.mode in in_modes]
-        return [
-            replace(config, replicas=replace(config.replicas, n_gpus=n)) for config in chosen for n in counts
-        ]
+        grids = product(chosen, counts)
+        return [replace(config, replicas=replace(config.replicas, n_gpus=n)) for config, n in grids]
 
     exact = replace(modes[0], precision="fp32")
     message_bytes = PRESETS["ddp"]["all_reduce_bytes"]

@@ -113,9 +113,8 @@ def measure(
     if measured.gpu_times_ms is None:
         reason = measured.uncaptured or "a CPU has no graphs"
         raise SchemaError(f"it cannot be captured as a graph: {reason}. Pass --capture eager.")
-    return replace(
-        measured, iteration_times_ms=measured.gpu_times_ms, host_times_ms=(), chunk=1, settled=True
-    )
+    gpu_ms = measured.gpu_times_ms
+    return replace(measured, iteration_times_ms=gpu_ms, host_times_ms=(), chunk=1, settled=True)
 
 
 def median_precision(times_ms: Sequence[float]) -> float | None:

@@ -256,9 +256,8 @@ def _check_identity(on_disk: Mapping[str, Any], identity: Mapping[str, Any] | No
 def differing(first: Mapping[str, Any], second: Mapping[str, Any], words: str) -> str:
     """Names in which two runs' identities differ, written as `words` says; empty if they are equal."""
     names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
-    return "; ".join(
-        words.format(name=name, first=first.get(name), second=second.get(name)) for name in names
-    )
+    pairs = ((name, first.get(name), second.get(name)) for name in names)
+    return "; ".join(words.format(name=name, first=own, second=stored) for name, own, stored in pairs)
 
 
 def _compact(value: Any) -> str:

@@ -88,9 +88,8 @@ def measure_here(request: Request, deadline: float, report: Report) -> dict[str,
         return measure_job(jobs[0], report)
     context = multiprocessing.get_context("spawn")
     messages: Any = context.Queue()
-    processes = [
-        context.Process(target=_process, args=(job, messages, os.getpid()), daemon=True) for job in jobs
-    ]
+    parent = os.getpid()
+    processes = [context.Process(target=_process, args=(job, messages, parent), daemon=True) for job in jobs]
     for process in processes:
         process.start()
     results = _collect(processes, messages, report)

@@ -56,9 +56,8 @@ def _of_words(type_: str, window: str, marks: Sequence[str], of: str, to: str = 
     more: dict[str, Any] = {"groups": groups, "n_tensors": counts.get("n", 1)}
     if window:
         reach = [counts.get("d", 1) * (k - 1) for k in kernel]
-        beyond = [
-            (r + (2 - s) * up) // 2 * ("loose" not in marks) for r, s in zip(reach, stride, strict=True)
-        ]
+        pairs, is_padded = zip(reach, stride, strict=True), "loose" not in marks
+        beyond = [(r + (2 - s) * up) // 2 * is_padded for r, s in pairs]
         moved = zip(sides, reach, stride, beyond, strict=True)
         ends = [n * s if up else (n + 2 * p - r - 1) // s + 1 for n, r, s, p in moved]
         for name, numbers in (("kernel", kernel), ("stride", stride), ("padding", beyond)):

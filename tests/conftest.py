@@ -44,9 +44,8 @@ _FRAMEWORK_FIXTURES = {"torch", "torchvision_models", "torchvision_cnn"}
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests of modules that import a framework, and those that a fixture gives one."""
-    imports = {
-        path: bool(_FRAMEWORK.search(path.read_text("utf-8"))) for path in {each.path for each in items}
-    }
+    paths = {item.path for item in items}
+    imports = {path: bool(_FRAMEWORK.search(path.read_text("utf-8"))) for path in paths}
     for item in items:
         if imports[item.path] or _FRAMEWORK_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("framework")
@@ -86,9 +85,7 @@ def serve() -> Iterator[Callable[[Any], str]]:
 @pytest.fixture(scope="session")
 def torch() -> ModuleType:
     """PyTorch, or a skip that says that it is missing."""
-    return pytest.importorskip(
-        "torch", reason="PyTorch is not installed here: comparisons with it are skipped"
-    )
+    return pytest.importorskip("torch", reason="PyTorch is not installed: comparisons with it are skipped")
 
 
 @pytest.fixture(scope="session")

@@ -198,9 +198,8 @@ def _as_csv(rows: Sequence[Stored], _following: str | None) -> File:
     file = io.StringIO()
     writer = csv.DictWriter(file, [*_ATTRIBUTION, *(entry.name for entry in COLUMNS)], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(
-        _attribution(row) | {name: _cell(value) for name, value in row.row().items()} for row in rows
-    )
+    for row in rows:
+        writer.writerow(_attribution(row) | {name: _cell(value) for name, value in row.row().items()})
     return File(file.getvalue().encode(), "text/csv; charset=utf-8").with_gzip()
 
 

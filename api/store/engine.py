@@ -64,9 +64,8 @@ def migrate(engine: Engine) -> None:
             if own < head:  # of development versions, whose steps are gone
                 why = f"{own}, of an epochcast before 0.2.0, which this one does not update. Upload its tables to"
             else:
-                why = (
-                    f"{own}, which this epochcast does not know ({head}). Use the one that wrote it, or name"
-                )
+                known = f"{own}, which this epochcast does not know ({head})"
+                why = f"{known}. Use the one that wrote it, or name"
             raise StoreError(f"the store {shown} has the schema {why} another store.") from error
 
 

@@ -149,9 +149,8 @@ def find_key(engine: Engine, secret: str) -> ApiKey | None:
 
 
 def _key(row: Any, uploads: int = 0, rows: int = 0) -> ApiKey:
-    return ApiKey(
-        row.id, row.name, row.hint, row.created_at, row.revoked_at, row.expires_at, int(uploads), int(rows)
-    )
+    times = row.created_at, row.revoked_at, row.expires_at
+    return ApiKey(row.id, row.name, row.hint, *times, int(uploads), int(rows))
 
 
 def _hash(secret: str) -> str:

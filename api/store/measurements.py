@@ -135,9 +135,8 @@ def _pass_on(connection: Connection, upload: int) -> int:
     ).all()
     for row, heir in heirs:
         connection.execute(update(measurements).where(measurements.c.id == row).values(upload_id=heir))
-        connection.execute(
-            delete(repeats).where(repeats.c.measurement_id == row, repeats.c.upload_id == heir)
-        )
+        taken_over = repeats.c.measurement_id == row, repeats.c.upload_id == heir
+        connection.execute(delete(repeats).where(*taken_over))
     for heir, count in Counter(heir for _, heir in heirs).items():
         more = uploads.c.n_stored + count
         connection.execute(update(uploads).where(uploads.c.id == heir).values(n_stored=more))

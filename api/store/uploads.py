@@ -249,9 +249,8 @@ def rows_of(table: Table) -> tuple[pd.DataFrame, list[Row]]:
         raise SchemaError("the upload has no measurement. Send a header and at least one row.")
     for name, cells in table.columns.items():
         _check_text(name, cells, table)
-    frame = check_measurements(
-        pd.DataFrame(table.columns, dtype=object), "the upload", table.unit, table.numbers
-    )
+    sent = pd.DataFrame(table.columns, dtype=object)
+    frame = check_measurements(sent, "the upload", table.unit, table.numbers)
     for entry in COLUMNS:
         if entry.name in table.columns and entry.form in ("count", "amount", "time"):
             _check_size(entry, frame, table)

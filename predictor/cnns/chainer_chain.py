@@ -33,9 +33,8 @@ def operator_of(function: Any, inputs: Sequence[Any]) -> tuple[str, dict[str, An
         return "view", {"self": inputs[0]}, True
     if name in _RULES:
         operator, names, attributes = _RULES[name]
-        arguments = dict(zip(names, inputs, strict=False)) | {
-            key: of(function) for key, of in attributes.items()
-        }
+        arguments = dict(zip(names, inputs, strict=False))
+        arguments |= {key: of(function) for key, of in attributes.items()}
         if operator == "permute":
             dims = arguments["dims"] or [*reversed(range(inputs[0].ndim))]
             return operator, arguments | {"dims": dims}, True

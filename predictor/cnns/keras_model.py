@@ -49,9 +49,8 @@ def from_keras(model: Any, image_size: int | None = None, cnn: str | None = None
             raise SchemaError(f"{name}, layer {layer.name!r}: {recurrent_refusal(type(layer).__name__)}")
     channels_last, shape = _image_shape(model, name, image_size)
     values = [(variable, _meta(variable)) for variable in model.variables]
-    trained = {
-        id(variable): layer.trainable for layer in _layers(model) for variable in layer._trainable_variables
-    }
+    layers = _layers(model)
+    trained = {id(own): layer.trainable for layer in layers for own in layer._trainable_variables}
 
     def run(images: Any) -> None:
         with keras.device(_Meta("meta")), keras.StatelessScope(state_mapping=values):
@@ -143,9 +142,7 @@ def _image_shape(model: Any, name: str, image_size: int | None) -> tuple[bool, t
 def _is_channels_last(model: Any) -> bool:
     """Where the channels of a model's maps lie, by its first layer that says so, else by Keras's default."""
     formats = (getattr(layer, "data_format", None) for layer in _layers(model))
-    format_of_model = (
-        next((format_ for format_ in formats if format_), None) or _keras().config.image_data_format()
-    )
+    format_of_model = next(filter(None, formats), None) or _keras().config.image_data_format()
     return bool(format_of_model == "channels_last")
 
 
@@ -264,9 +261,8 @@ def _dropout(layer: Any) -> Callable[..., Any]:
         if layer.noise_shape is None:
             return torch.nn.functional.dropout(inputs, layer.rate, training=True)
         sizes = zip(layer.noise_shape, inputs.shape, strict=True)
-        return inputs * torch.rand(
-            [size if wanted is None else wanted for wanted, size in sizes], device="meta"
-        )
+        shape = [size if wanted is None else wanted for wanted, size in sizes]
+        return inputs * torch.rand(shape, device="meta")
 
     return call
 

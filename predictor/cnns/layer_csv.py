@@ -179,9 +179,8 @@ def _layer(row: dict[str, str], index: int, where: str) -> Layer:
     if row["index"] != str(index):
         raise SchemaError(f"{where}: index is {row['index']!r}, but rows count from 0, so {index} is due.")
     _check_words(row, where)
-    numbers = {
-        name: _number(row[name], name, where) for name in row if name not in (*_TEXT_COLUMNS, "inputs")
-    }
+    columns = [name for name in row if name not in (*_TEXT_COLUMNS, "inputs")]
+    numbers = {name: _number(row[name], name, where) for name in columns}
     if numbers["parameters"] is None and OPERATOR_TYPES[row["type"]].weights:
         raise SchemaError(
             f"{where}: parameters is empty; a {row['type']} must say how many it trains (or 0)."

@@ -601,9 +601,7 @@ def _is_flat(table: LayerTable) -> bool:
 
 def _edge_complaints(table: LayerTable) -> Iterator[tuple[int, tuple[str, str]]]:
     """Layers of one input that contradict it; a layer of unknown inputs is taken to read the one before."""
-    inputs = [
-        (position - 1,) if layer.inputs is None else layer.inputs for position, layer in enumerate(table)
-    ]
+    inputs = [(i - 1,) if layer.inputs is None else layer.inputs for i, layer in enumerate(table)]
     readers = Counter(index for read in inputs for index in read)
     for position, (layer, read) in enumerate(zip(table, inputs, strict=True)):
         several_images = read == (IMAGE,) and table.step is not None

@@ -290,9 +290,8 @@ def from_onnx(
         raise SchemaError(f"{path} runs no operator on its image.")
     height = sizes[0] if graph.channels_last else sizes[1]
     size = recorder.rows[-1].out_height if height == 1 else height
-    return LayerTable(
-        Path(path).stem, size or height, tuple(recorder.rows), "onnx", _warnings(graph, recorder)
-    )
+    rows = tuple(recorder.rows)
+    return LayerTable(Path(path).stem, size or height, rows, "onnx", _warnings(graph, recorder))
 
 
 def _record(graph: Graph, recorder: Recorder, other_shapes: Shapes | None) -> None:

@@ -188,10 +188,8 @@ def _unwrapped(module: Any) -> Any:
 def refuse_lazy(module: torch.nn.Module, name: str, in_channels: int, image_size: int) -> None:
     """SchemaError for lazy modules that have not run yet, whose shapes are unknown."""
     is_lazy = import_torch().nn.parameter.is_lazy
-    own = [
-        (path, (*m.parameters(recurse=False), *m.buffers(recurse=False)))
-        for path, m in module.named_modules()
-    ]
+    parts = module.named_modules()
+    own = [(path, (*m.parameters(recurse=False), *m.buffers(recurse=False))) for path, m in parts]
     layers = [path for path, tensors in own if any(map(is_lazy, tensors))]
     if layers:
         raise SchemaError(

@@ -182,9 +182,8 @@ class _State:
 
         def put_back() -> None:
             now = [*base.items(value)]
-            if len(now) == len(before) and all(
-                a is c and b is d for (a, b), (c, d) in zip(now, before, strict=True)
-            ):
+            pairs = zip(now, before, strict=True)
+            if len(now) == len(before) and all(a is c and b is d for (a, b), (c, d) in pairs):
                 return
             base.clear(value)
             for key, kept in before:

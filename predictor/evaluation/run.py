@@ -303,9 +303,8 @@ def _shown_to_predict(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
 
 
 def _without(rows: pd.DataFrame, scenario: Scenario, measured: Iterable[str]) -> pd.DataFrame:
-    return rows.drop(
-        columns=[column for column in measured if column in rows and column not in scenario.known]
-    )
+    hidden = [name for name in measured if name in rows and name not in scenario.known]
+    return rows.drop(columns=hidden)
 
 
 def _truth(rows: pd.DataFrame, scenario: Scenario) -> NDArray[np.float64]:

@@ -108,9 +108,8 @@ class ShippedModel(Predictor):
             at = np.flatnonzero(hosts == host_ms if host_ms > 0 else np.isnan(hosts))
             for case, rows in cases_of(X.iloc[at]):
                 host = _host(case, host_ms) if host_ms > 0 else None
-                answer = self.model_.forecast(
-                    table_of(case), case.gpu, case.mode, case.batch_sizes, host=host
-                )
+                table = table_of(case)
+                answer = self.model_.forecast(table, case.gpu, case.mode, case.batch_sizes, host=host)
                 times_ms[:, at[rows]] = answer.iteration_time_ms, answer.low_ms, answer.high_ms
         return times_ms[0], times_ms[1], times_ms[2]
 

@@ -75,9 +75,8 @@ def _noise_of_old_notes(checked: dict[str, pd.Series]) -> dict[str, pd.Series]:
     import pandas as pd
 
     notes = checked["notes"]
-    telling = [
-        (i, note) for i, note in enumerate(notes) if note and (_OLD_DISTURBED in note or "known to" in note)
-    ]
+    marks = _OLD_DISTURBED, "known to"
+    telling = [(i, note) for i, note in enumerate(notes) if note and any(mark in note for mark in marks)]
     if not telling:
         return {}
     precision, disturbed = checked["median_precision"].tolist(), checked["disturbed"].tolist()
@@ -127,9 +126,8 @@ def _unfinished(table: Path) -> str:
     with rows.open("rb") as lines:
         if _is_locked(lines):
             return "Its run goes on: the table comes at its end, or when Ctrl-C ends it."
-    return (
-        "Its run was stopped: repeat the command that measured, with --time-limit 1s to write what there is."
-    )
+    again = "repeat the command that measured, with --time-limit 1s to write what there is."
+    return f"Its run was stopped: {again}"
 
 
 def _is_locked(file: BinaryIO) -> bool:

@@ -129,9 +129,8 @@ def _rows_of_json(text: str) -> list[dict[str, str]]:
     with suppress(json.JSONDecodeError):
         if text.lstrip().startswith("["):
             rows = json.loads(text)
-            return [
-                {name: str(value) for name, value in row.items()} for row in rows if isinstance(row, dict)
-            ]
+            dicts = [row for row in rows if isinstance(row, dict)]
+            return [{name: str(value) for name, value in row.items()} for row in dicts]
     return []
 
 
@@ -142,9 +141,8 @@ def _rows_of_table(lines: Sequence[str]) -> list[dict[str, str]]:
         if {"epoch", "iteration"} & columns.keys() and {"time", "elapsed_time"} & columns.keys():
             ends = [*columns.values(), None]
             slices = {name: slice(*span) for name, span in zip(columns, pairwise(ends), strict=True)}
-            return [
-                {name: line[own].strip() for name, own in slices.items()} for line in lines[position + 1 :]
-            ]
+            below = lines[position + 1 :]
+            return [{name: line[own].strip() for name, own in slices.items()} for line in below]
     return []
 
 
@@ -158,9 +156,8 @@ def _of_rows(rows: Sequence[dict[str, str]]) -> list[_Reading]:
         cells = [(row.get(counter, ""), row.get("elapsed_time", "")) for row in rows]
         ends = [(float(n), _value(s)) for n, s in cells if n.isdecimal() and re.fullmatch(_NUMBER, s)]
         spans = [(n - before, s - start) for (before, start), (n, s) in pairwise([(0.0, 0.0), *ends])]
-        readings: list[_Reading] = [
-            (name, unit * seconds / n, None) for n, seconds in spans if n > 0 and seconds > 0
-        ]
+        timed = [(n, seconds) for n, seconds in spans if n > 0 and seconds > 0]
+        readings: list[_Reading] = [(name, unit * seconds / n, None) for n, seconds in timed]
         if readings:
             return readings
     return []

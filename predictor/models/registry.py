@@ -24,9 +24,8 @@ class Registered:
     serves: bool = True
 
 
-_FOUNDING, _BASELINES, _ROOFLINE = (
-    f"predictor.models.{name}" for name in ("founding", "baselines", "roofline.model")
-)
+_MODULES = "founding", "baselines", "roofline.model"
+_FOUNDING, _BASELINES, _ROOFLINE = (f"predictor.models.{name}" for name in _MODULES)
 
 PREDICTORS: dict[str, Registered] = {
     "gpu-specs": Registered(f"{_FOUNDING}:GpuSpecs"),

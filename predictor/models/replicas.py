@@ -25,14 +25,12 @@ def compiled_convolutions(table: LayerTable, mode: Mode) -> int:
 
     Layer norms over channels leave channels-last maps behind them, as in ConvNeXt.
     """
-    is_last = mode.memory_format == "channels_last" or {"permute", "layer_norm"} <= {
-        layer.type for layer in table
-    }
+    types = {layer.type for layer in table}
+    is_last = mode.memory_format == "channels_last" or {"permute", "layer_norm"} <= types
     if not is_last and mode.precision in ("fp32", "tf32"):
         return 0
-    depthwise = (
-        layer for layer in table if layer.type == "conv2d" and 1 < (layer.groups or 1) == layer.in_channels
-    )
+    convolutions = (layer for layer in table if layer.type == "conv2d")
+    depthwise = (layer for layer in convolutions if 1 < (layer.groups or 1) == layer.in_channels)
     return sum(layer.repeats for layer in depthwise)
 
 

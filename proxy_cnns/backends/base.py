@@ -94,10 +94,8 @@ class FrameworkBackend:
 
     def environment(self) -> dict[str, object]:
         """Versions of the libraries, how they run, and the device's name."""
-        about: dict[str, object] = self._libraries() | {
-            "python": platform.python_version(),
-            "cpu": cpu_model(),
-        }
+        about: dict[str, object] = {"python": platform.python_version(), "cpu": cpu_model()}
+        about = self._libraries() | about
         if self._gpu is None:
             return about | {"gpu": f"cpu:{cpu_model()}"}
         capability = "{}.{}".format(*self._gpu.capability)

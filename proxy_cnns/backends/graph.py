@@ -97,9 +97,8 @@ class Graph:
         # a value is freed after its last reader, as local variables of a written CNN are
         last = {slot: i for i, step in enumerate(self.steps) for slot in step.reads}
         for i, step in enumerate(self.steps):
-            self.steps[i] = replace(
-                step, frees=tuple(slot for slot in dict.fromkeys(step.reads) if last[slot] == i)
-            )
+            last_reads = (slot for slot in dict.fromkeys(step.reads) if last[slot] == i)
+            self.steps[i] = replace(step, frees=tuple(last_reads))
 
     def run(self, image: Any) -> Any:
         """Output of the last layer for these images."""

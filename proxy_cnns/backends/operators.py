@@ -76,9 +76,8 @@ def input_shapes(operator: Operator, batch_size: int) -> list[tuple[int, ...]]:
     if operator.type in VOLUME_TYPES:
         return [(batch_size, channels, *Numbers(operator).volume.size)]
     if operator.type == "concat":
-        return [
-            (batch_size, n_channels, height, width) for n_channels in _parts(channels, operator.n_tensors)
-        ]
+        parts = _parts(channels, operator.n_tensors)
+        return [(batch_size, n_channels, height, width) for n_channels in parts]
     return [shape]
 
 

@@ -83,9 +83,7 @@ def test_either_cnn_of_a_difference_may_be_layers_and_measurements_count_for_bot
     assert abs(change["ratio"] - 1.2) < 0.01
 
 
-def test_explanations_are_the_cores_in_one_mode_beside_all_others_and_of_layers_of_ones_own(
-    client, own_table
-):
+def test_explanations_are_the_cores_in_one_mode_beside_all_others_and_of_ones_own_layers(client, own_table):
     explanations, scope = explain(Question("resnet50", ["H200", "T4"], [1, 64], **TRAINING))
     answer = explained(client)
     assert answer["explanations"] == in_json([asdict(explanation) for explanation in explanations])

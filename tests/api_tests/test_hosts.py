@@ -22,11 +22,8 @@ def answer_to(*hosts, http_version="1.1", names=("gpu.example",)):
     async def send(message):
         messages.append(message)
 
-    scope = {
-        "type": "http",
-        "http_version": http_version,
-        "headers": [(b"host", host.encode()) for host in hosts],
-    }
+    headers = [(b"host", host.encode()) for host in hosts]
+    scope = {"type": "http", "http_version": http_version, "headers": headers}
     asyncio.run(KnownHosts(application, names)(scope, None, send))
     return messages[0]["status"], json.loads(messages[1]["body"])["detail"]
 

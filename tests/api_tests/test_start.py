@@ -38,9 +38,7 @@ print("LOADED", *[name for name in ("numpy", "pandas", "sklearn", "scipy", "onnx
 
 
 def test_answering_loads_neither_pandas_nor_scikit_learn():
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CODE], capture_output=True, text=True, check=True
-    )
+    run = subprocess.run([sys.executable, "-Wignore", "-c", CODE], capture_output=True, text=True, check=True)
     assert run.stdout.split()[-2:] == ["LOADED", "numpy"]
 
 

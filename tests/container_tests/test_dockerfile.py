@@ -35,16 +35,12 @@ def test_what_is_copied_is_there_is_sent_to_the_builder_and_is_all_that_the_whee
         *PROJECT["project"]["license-files"],
         "pyproject.toml",
     ]
-    assert [
-        name for name in needed if not any(f"{name}/".startswith(f"{copied}/") for copied in COPIED)
-    ] == []
+    assert [name for name in needed if not any(f"{name}/".startswith(f"{own}/") for own in COPIED)] == []
     patterns = [name.removeprefix("**/") for name in IGNORED if not name.startswith("!") and name != "*"]
     folders = ["api", "predictor", "proxy_cnns", "epochcast", "datasets"]
     run = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True)
     parts = {file_name for path in run.stdout.splitlines() for file_name in path.split("/")}
-    assert [
-        file_name for file_name in parts for pattern in patterns if fnmatch.fnmatch(file_name, pattern)
-    ] == []
+    assert [name for name in parts for pattern in patterns if fnmatch.fnmatch(name, pattern)] == []
 
 
 @pytest.mark.parametrize("pin", [r"TORCH \?= (.*)", "(chainer==[0-9.]+)", "('setuptools[^']+')"])
@@ -64,9 +60,7 @@ def test_images_are_pinned_by_the_digests_that_the_docs_give_two_sources_of():
 
 def test_the_lock_names_each_package_that_the_service_needs_with_hashes_and_no_framework():
     text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
-    locked = {
-        name.lower(): version for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", text, re.MULTILINE)
-    }
+    locked = {name.lower(): number for name, number in re.findall(r"^([\w.-]+)==([\w.]+)", text, re.M)}
     lines = [line for name in ("api", "client", "postgresql") for line in EXTRAS[name]]
     needs = map(Requirement, [*lines, *PROJECT["project"]["dependencies"]])
     unmet = [str(need) for need in needs if locked.get(need.name.lower(), "") not in need.specifier]

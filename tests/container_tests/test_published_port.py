@@ -20,9 +20,8 @@ QUESTION = {"cnn": "resnet18", "gpus": ["T4"], "batch_sizes": [32]}
 @contextmanager
 def started(environment, folder):
     """Run the image's command on a free port; gives the port, and a function that stops it and reads its log."""
-    words = [
-        json.loads(re.findall(rf"^{word} (\[.*\])$", DOCKERFILE, re.M)[-1]) for word in ("ENTRYPOINT", "CMD")
-    ]
+    lists = [re.findall(rf"^{word} (\[.*\])$", DOCKERFILE, re.M) for word in ("ENTRYPOINT", "CMD")]
+    words = [json.loads(texts[-1]) for texts in lists]
     [program, *arguments] = [*words[0], *words[1]]
     port = free_port()
     command = [sys.executable, "-m", program, *arguments, "--port", str(port)]

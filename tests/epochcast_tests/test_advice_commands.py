@@ -51,9 +51,7 @@ def plans():
     return face.fit_memory("resnet50", "L4", 256, memory_gib=8, data_set="imagenet")
 
 
-def test_the_plan_is_a_sentence_with_a_line_for_each_concession_and_its_code_and_json_are_python_s(
-    epochcast, plans
-):
+def test_the_plan_is_a_sentence_with_a_line_for_each_concession_and_its_code_and_json(epochcast, plans):
     assert " ".join(epochcast(*FIT).out.split()) == " ".join([plans.sentence, *plans.lines()])
     assert epochcast(*FIT, "--code").out == plans.best.code + "\n"
     answer = json.loads(epochcast(*FIT, "--json").out)

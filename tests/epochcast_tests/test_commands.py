@@ -40,9 +40,8 @@ def test_help_lists_every_command_and_module_with_what_the_command_says_of_itsel
     assert {name: commands[name].help for name in COMMANDS} == COMMANDS
     shared = {"__init__", "options", "answer_tables", "profile_input"}
     folder = Path(face.__file__).parent / "commands"
-    assert {path.stem for path in folder.glob("*.py")} - shared == {
-        name.replace("-", "_") for name in COMMANDS
-    }
+    modules = {path.stem for path in folder.glob("*.py")} - shared
+    assert modules == {name.replace("-", "_") for name in COMMANDS}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -109,9 +108,7 @@ def test_reasons_and_what_energy_rests_on_are_objects_and_in_csv_readable(comman
 
 
 @pytest.mark.parametrize("command", ["predict", "compare"])
-def test_at_most_three_notes_follow_a_table_and_all_are_shown_where_asked_for(
-    command, epochcast, monkeypatch
-):
+def test_at_most_three_notes_follow_a_table_and_all_where_asked_for(command, epochcast, monkeypatch):
     monkeypatch.delenv("COLUMNS")
     question = (command, *CIFAR, "--loader", "torchvision", "-g", "L4", "-g", "T4", "--capture", "compile")
     few, every = (
@@ -150,9 +147,7 @@ def test_rows_of_a_file_are_predicted_and_a_failed_one_makes_the_exit_code_1(epo
     assert (run.code, "1 row failed: see the column error." in run.err) == (1, True)
 
 
-def test_rows_come_from_standard_input_and_those_predicted_are_all_that_standard_output_gets(
-    epochcast, tmp_path
-):
+def test_rows_come_from_standard_input_and_standard_output_gets_those_predicted_alone(epochcast, tmp_path):
     rows, out = tmp_path / "rows.csv", tmp_path / "out"
     rows.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,224,T4,32,fp32\n")
     epochcast("predict", "--rows", rows, "--out", tmp_path / "out.csv")
@@ -279,9 +274,7 @@ def test_gpu_list_and_cnn_list_show_the_catalogue_and_gpu_show_takes_any_alias(e
     assert {"resnet50", "vgg_cifar", "dcgan_generator"} <= set(names)
 
 
-def test_offers_are_those_of_today_of_history_of_ones_own_machine_or_of_a_marketplace_by_name(
-    epochcast, tmp_path
-):
+def test_offers_are_those_of_today_history_ones_own_machine_or_a_marketplace_by_name(epochcast, tmp_path):
     rows = rows_of(epochcast("offer", "list", "--format", "json"))
     assert [row["usd_per_hour"] for row in rows] == sorted(row["usd_per_hour"] for row in rows)
     assert not any(row["historic"] for row in rows)

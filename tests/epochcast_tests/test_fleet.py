@@ -172,9 +172,7 @@ def test_a_dead_scheduler_ends_in_an_error_with_its_address(epochcast, closed, w
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_scheduler_without_workers_and_an_environment_without_dask_say_what_to_start_or_install(
-    monkeypatch,
-):
+def test_a_scheduler_without_workers_and_an_environment_without_dask_say_what_to_start(monkeypatch):
     monkeypatch.setattr(fleets, "_PATIENCE_S", 0.0)
     fleet = object.__new__(Fleet)
     fleet.address = "tcp://10.0.0.5:8786"

@@ -31,15 +31,12 @@ def test_every_gpu_has_a_panel_that_draws_its_numbers_its_best_batch_size_and_wh
     assert "does not fit in memory" in _legend(figure)
     for axes, gpu in zip(figure.axes, gpus, strict=True):
         (star,) = [line for line in axes.lines if line.get_marker() == "*"]
-        assert list(star.get_xdata()) == list(
-            answer["batch_size"][(answer["gpu"] == gpu) & answer["best_batch"]]
-        )
+        best = answer[(answer["gpu"] == gpu) & answer["best_batch"]]
+        assert list(star.get_xdata()) == list(best["batch_size"])
     assert figure._repr_png_().startswith(b"\x89PNG")  # as a notebook shows it
 
 
-def test_every_offer_is_a_point_with_its_interval_and_a_limit_that_nothing_reaches_is_drawn_and_checked(
-    ranking,
-):
+def test_every_offer_is_a_point_with_its_interval_and_a_limit_that_nothing_reaches_is_drawn(ranking):
     axes = plots.cost_against_time(ranking).axes[0]
     points = sum(len(collection.get_offsets()) for collection in axes.collections)
     assert points == ranking["total_cost_usd"].notna().sum()
@@ -47,9 +44,8 @@ def test_every_offer_is_a_point_with_its_interval_and_a_limit_that_nothing_reach
     first = next(line for line in axes.lines if line.get_linewidth() == 5)
     row = ranking[ranking["pareto"]].sort_values("total_time_h").iloc[0]
     assert list(first.get_xdata()) == pytest.approx([row["total_low_h"], row["total_high_h"]])
-    assert list(first.get_ydata()) == pytest.approx(
-        [row["usd_per_hour"] * hours for hours in first.get_xdata()]
-    )
+    prices = [row["usd_per_hour"] * hours for hours in first.get_xdata()]
+    assert list(first.get_ydata()) == pytest.approx(prices)
     axes = plots.cost_against_time(ranking, budget_usd=1e6, deadline_h=1e6).axes[0]
     assert axes.get_xlim()[1] > 1e6 < axes.get_ylim()[1]
     with pytest.raises(SchemaError, match="budget_usd -3 is not a positive number"):

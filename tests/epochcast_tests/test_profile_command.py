@@ -50,19 +50,16 @@ def test_after_measuring_the_next_question_is_said_of_a_gpu_and_of_a_cpu(
 
 def test_every_combination_of_modes_and_sizes_asked_for_is_measured_else_the_presets_or_a_cpus_or_frameworks():
     on_cpu = ProfileRequest(device="cpu", batch_sizes=["8,16"])
-    assert {configuration.batch_size for configuration in request_for(on_cpu, "x.csv")[0].configurations} == {
-        8,
-        16,
-    }
+    configurations = request_for(on_cpu, "x.csv")[0].configurations
+    assert {configuration.batch_size for configuration in configurations} == {8, 16}
     assert "batch 8,16;" in default_words(on_cpu)
     assert request_for(ProfileRequest(), "x.csv")[0].name == "quick"
     assert default_words(ProfileRequest()) == ""
     assert modes_of() == [("tf32", "nchw")]
     assert modes_of(device="cpu") == [("fp32", "nchw")]
     assert len(modes_of(precisions=["tf32,amp_bf16"], memory_formats=["nchw", "channels_last"])) == 4
-    request, _ = request_for(
-        ProfileRequest("founding", framework="chainer", memory_formats=["nchw"]), "x.csv"
-    )
+    in_nchw = ProfileRequest("founding", framework="chainer", memory_formats=["nchw"])
+    request, _ = request_for(in_nchw, "x.csv")
     assert {configuration.mode.precision for configuration in request.configurations} == {"fp32"}
     targets, _ = request_for(ProfileRequest("targets", framework="chainer", batch_sizes=["4"]), "x.csv")
     assert {
@@ -128,9 +125,7 @@ def test_a_dry_run_lists_its_configurations_and_the_doctor_names_every_missing_p
     assert all(row["next_step"] for row in rows if row["found"] is None)
 
 
-def test_where_every_configuration_fails_no_empty_table_stays(
-    epochcast, fake_framework, tmp_path, monkeypatch
-):
+def test_where_every_configuration_fails_no_table_stays(epochcast, fake_framework, tmp_path, monkeypatch):
     names = [
         configuration.subject.name
         for configuration in request_for(ProfileRequest("cnn:lenet5", device="cpu"), "x.csv")[
@@ -145,9 +140,7 @@ def test_where_every_configuration_fails_no_empty_table_stays(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_layers_of_no_known_type_are_pointed_to_whole_cnns_before_and_after(
-    epochcast, torch, tmp_path, monkeypatch
-):
+def test_layers_of_no_known_type_are_pointed_to_whole_cnns(epochcast, torch, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("odd.py").write_text(
         "from torch import nn\n\ndef make_model():\n    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Hardshrink())\n"

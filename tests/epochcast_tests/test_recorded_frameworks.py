@@ -16,9 +16,8 @@ def small_cnn():
 
 def batches(as_dict=False):
     images = [(torch.zeros(3, 16, 16), index % 10) for index in range(48)]
-    return (
-        [dict(zip(("pixel_values", "labels"), image, strict=True)) for image in images] if as_dict else images
-    )
+    names = "pixel_values", "labels"
+    return [dict(zip(names, image, strict=True)) for image in images] if as_dict else images
 
 
 @each_row
@@ -62,10 +61,9 @@ def record_trainer():
     )  # fmt: skip
     model = transformers.ResNetForImageClassification(config)
     trainer = transformers.Trainer(model, arguments, train_dataset=batches(as_dict=True))
+    batch = torch.utils.data.default_collate(batches(True)[:4])
     with pytest.raises(SchemaError, match=r"`Trainer.train`.*`max_steps=1`"):
-        epochcast.record(
-            lambda: trainer.training_step(model, torch.utils.data.default_collate(batches(True)[:4]))
-        )
+        epochcast.record(lambda: trainer.training_step(model, batch))
     step = epochcast.record(trainer.train).step
     assert (step.batch_size, step.parts, step.precision, step.optimizer) == (8, 2, "amp_bf16", "adamw")
 

@@ -60,9 +60,8 @@ def test_a_cnn_of_a_file_has_one_image_size_and_grey_images_are_asked_about_on_m
 
 
 def test_without_the_framework_its_extra_is_named(own, tmp_path):
-    (tmp_path / "other.py").write_text(
-        "def make_model():\n    raise ModuleNotFoundError('no', name='chainer')\n"
-    )
+    code = "def make_model():\n    raise ModuleNotFoundError('no', name='chainer')\n"
+    (tmp_path / "other.py").write_text(code)
     (tmp_path / "third.py").write_text("raise ModuleNotFoundError('no', name='torch.nn')\n")
     with pytest.raises(BackendUnavailableError, match=r"third.py needs PyTorch.*'epochcast\[torch\]'"):
         cnn_or_layers("third.py:make_model", {})

@@ -37,10 +37,8 @@ def train(clock, lines):
 
     def run(n=40, iteration_s=0.25, wait_s=0.0, **more):
         options = {"gpu": "T4", "n_batches": n, "report_after": 20, **more}
-        model, first_batch = (
-            options.pop("model", "resnet18"),
-            options.pop("seen", FirstBatch(64, 3, 224, 224)),
-        )
+        model = options.pop("model", "resnet18")
+        first_batch = options.pop("seen", FirstBatch(64, 3, 224, 224))
         watching = Watch(model, tell=lines.append, clock=clock, **options)
         watching.first_batch = first_batch
         for _ in range(n):
@@ -59,9 +57,7 @@ def predicted_ms():
     return epochcast.predict("resnet18", "T4", 64)["iteration_time_ms"][0]
 
 
-def test_the_actual_time_is_told_beside_the_predicted_after_some_iterations_and_at_the_epoch_s_end(
-    train, lines
-):
+def test_the_actual_time_is_told_beside_the_predicted_after_iterations_and_at_the_epoch_s_end(train, lines):
     watched = train().watched
     assert watched.iteration_time_ms == pytest.approx(250.0)
     assert watched.predicted_ms == pytest.approx(predicted_ms())
@@ -147,9 +143,8 @@ def test_an_iteration_that_the_host_decides_tells_its_speed(small, tmp_path, slo
     small(out, iteration_s=slowness * usual_ms / 1000)
     [answer] = epochcast.predict(*question, image_size=64, host=str(out)).to_dict("records")
     assert answer["iteration_time_ms"] == pytest.approx(slowness * usual_ms, rel=0.03)
-    resnet, usual_resnet = (
-        epochcast.predict("resnet18", "H100 SXM", 4, host=host) for host in (str(out), None)
-    )
+    hosts = str(out), None
+    resnet, usual_resnet = (epochcast.predict("resnet18", "H100 SXM", 4, host=host) for host in hosts)
     assert resnet["host_time_ms"][0] == pytest.approx(slowness * usual_resnet["host_time_ms"][0], rel=0.05)
 
 
@@ -157,9 +152,7 @@ def test_an_iteration_that_the_host_decides_tells_its_speed(small, tmp_path, slo
 def test_other_iterations_tell_no_hosts_speed_and_the_way_is_said(train, tmp_path, model, n_gpus, capture):
     out, ran = tmp_path / "mine.csv", {"n_gpus": n_gpus, "capture": capture}
     train(model=model, gpu="H100 SXM", iteration_s=0.05, out=out, options=ran)
-    with pytest.raises(
-        SchemaError, match=r"does not tell how fast its host is.*epochcast host --out host.json"
-    ):
+    with pytest.raises(SchemaError, match=r"does not tell how fast its host is.*epochcast host --out host"):
         epochcast.predict("resnet18", "H100 SXM", 4, host=str(out))
 
 
@@ -192,9 +185,8 @@ def test_a_run_is_forecast_on_other_gpus_from_its_own_time(train, lines):
     assert [(forecast.gpu, forecast.iteration_time_ms, forecast.method) for forecast in slow.on] == expected
     anchored, _ = slow.on
     assert anchored.method == "anchored"
-    assert (
-        anchored.iteration_time_ms > 1.2 * epochcast.predict("resnet18", "A10G", 64)["iteration_time_ms"][0]
-    )
+    usual_ms = epochcast.predict("resnet18", "A10G", 64)["iteration_time_ms"][0]
+    assert anchored.iteration_time_ms > 1.2 * usual_ms
     assert f"; on {anchored.gpu} " in lines[0]
 
 

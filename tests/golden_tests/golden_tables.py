@@ -92,9 +92,8 @@ def explained_rows(question: str, explanations: Iterable[Record]) -> list[Record
     rows: list[Record] = []
     for explanation in explanations:
         about = {"question": question, "cnn": explanation["cnn"], "gpu": explanation["gpu"]}
-        columns = {
-            name: explanation[name] for name in ("iteration_time_ms", "low_ms", "high_ms", "gpu_time_ms")
-        }
+        times = "iteration_time_ms", "low_ms", "high_ms", "gpu_time_ms"
+        columns = {name: explanation[name] for name in times}
         columns |= {"host_time_ms": explanation["host_time_ms"], "bound": explanation["bound"]}
         columns |= {f"{name}_ms": values for name, values in explanation["classes"].items()}
         columns |= {f"{name}_bound_ms": values for name, values in explanation["bound_ms"].items()}

@@ -48,9 +48,8 @@ def check(questions: list[Question], answer: Callable[[Question], list[dict[str,
     answers = {question.name: answer(question) for question in questions}
     if questions[0].verb == "explain":
         for table, rows_of in (("explain", explained_rows), ("other_modes", other_modes)):
-            assert_golden(
-                table, [row for name in answers for row in rows_of(name, answers[name])], set(answers)
-            )
+            rows = [row for name in answers for row in rows_of(name, answers[name])]
+            assert_golden(table, rows, set(answers))
         return
     rows = [row | {"question": name} for name in answers for row in answers[name]]
     assert_golden(questions[0].verb, rows, set(answers))

@@ -74,9 +74,8 @@ COLD_MAPE = {
 @pytest.fixture(scope="module")
 def cold_features():
     folder = data_root() / "measurements"
-    rows = pd.concat(
-        [read_measurements(folder / f"{name}.csv.gz") for name in COLD_TABLES], ignore_index=True
-    )
+    tables = [read_measurements(folder / f"{name}.csv.gz") for name in COLD_TABLES]
+    rows = pd.concat(tables, ignore_index=True)
     single = rows["kind"] == "operator"
     chosen = rows["cnn"].isin(COLD_CNNS) & (rows["image_size"] >= 224)
     chosen &= rows["batch_size"].isin(COLD_BATCH_SIZES)

@@ -15,9 +15,8 @@ def test_every_pattern_of_a_hosts_instances_is_of_an_offer_or_of_a_gpu():
 
 
 def test_no_offer_has_two_hosts():
-    claimed = {
-        offer.instance: [host.name for host in all_hosts() if host.has(offer)] for offer in load_offers()
-    }
+    hosts = all_hosts()
+    claimed = {own.instance: [host.name for host in hosts if host.has(own)] for own in load_offers()}
     assert {instance: hosts for instance, hosts in claimed.items() if len(hosts) > 1} == {}
 
 

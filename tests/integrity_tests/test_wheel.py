@@ -36,9 +36,8 @@ def names_by_module():
     for path in (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))):
         source = hatch_build.mapped_source(path.read_text(encoding="utf-8"))
         nodes = list(ast.walk(ast.parse(source)))
-        texts = {
-            node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        }
+        constants = [node.value for node in nodes if isinstance(node, ast.Constant)]
+        texts = {value for value in constants if isinstance(value, str)}
         names[path] = texts | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
     return names
 
@@ -59,9 +58,8 @@ def test_every_file_that_a_package_asks_for_is_in_the_wheel(asked_for):
 
 def test_what_belongs_to_the_model_is_in_the_wheel():
     models = ROOT / "datasets" / "models"
-    assert [
-        path for path in models.rglob("*") if not in_wheel(path.relative_to(models.parent).as_posix())
-    ] == []
+    paths = {path: path.relative_to(models.parent).as_posix() for path in models.rglob("*")}
+    assert [path for path, name in paths.items() if not in_wheel(name)] == []
 
 
 def test_every_package_is_in_the_wheel():
@@ -90,9 +88,8 @@ def test_the_notices_of_what_the_wheel_holds_of_others_are_in_it():
 
 def test_what_checks_epochcast_is_no_extra():
     assert not {"dev", "callbacks"} & set(PROJECT["project"]["optional-dependencies"])
-    assert {"pytest", "ruff"} <= {
-        re.split("[>=]", package)[0] for package in PROJECT["dependency-groups"]["dev"]
-    }
+    packages = PROJECT["dependency-groups"]["dev"]
+    assert {"pytest", "ruff"} <= {re.split("[>=]", package)[0] for package in packages}
 
 
 def test_no_module_of_the_wheel_imports_a_package_by_its_name_in_the_checkout(names_by_module):

@@ -181,9 +181,8 @@ def test_changes_of_layout_are_views_in_pytorch_and_copies_in_chainer():
 
 
 def test_operators_behind_a_group_norm_are_measured_as_the_mode_runs_them():
-    convolution = next(
-        o for o in operators_of(zoo_cnn("resnet18")) if o.type == "conv2d" and o.input_gradient
-    )
+    operators = operators_of(zoo_cnn("resnet18"))
+    convolution = next(own for own in operators if own.type == "conv2d" and own.input_gradient)
     behind = replace(convolution, wide_input=True, wide_in_nchw=True)
     chosen = replace(preset("cnn:lenet5"), subjects=operator_subjects([behind]), blocks=())
     half = Mode(precision="amp_bf16", memory_format="channels_last")
@@ -213,9 +212,8 @@ def test_what_is_written_as_text_in_trainings_is_what_the_designs_make(presets):
 
 
 def test_an_early_end_of_trainings_leaves_shapes_of_every_list():
-    lists = [
-        tuple(operators) for modes, sizes, operators in training_operators() if len(modes) == len(sizes) == 1
-    ]
+    parts = [(operators, len(modes), len(sizes)) for modes, sizes, operators in training_operators()]
+    lists = [tuple(operators) for operators, *lengths in parts if lengths == [1, 1]]
     first = lists[: len(set(lists))]
     assert set(first) == set(lists)
     assert len(lists) > 3 * len(first)

@@ -99,9 +99,7 @@ def test_the_table_is_what_the_core_reads_and_the_sidecar_keeps_repeats_or_quart
     assert sidecar["repeats"][0] == {"quantiles_ms": [1.9] * 5}
 
 
-def test_a_table_holds_the_same_whatever_its_suffix_and_a_csv_is_written_as_the_core_writes_it(
-    filled, tmp_path
-):
+def test_a_table_holds_the_same_whatever_its_suffix_and_csv_is_as_the_core_writes_it(filled, tmp_path):
     write_table(read_run(filled, IDENTITY), filled, {})
     write_measurements(read_measurements(filled), tmp_path / "again.csv")
     assert read_measurements(filled).equals(read_measurements(tmp_path / "again.csv"))

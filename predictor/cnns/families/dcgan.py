@@ -7,9 +7,8 @@ def dcgan_generator(net: NetBuilder) -> None:
     """From a vector to an image: five transposed convolutions."""
     x = net.vector
     for i, channels in enumerate((512, 256, 128, 64), start=1):
-        x = net.conv_transpose(
-            x, f"conv{i}", channels, 4, stride=1 if i == 1 else 2, padding=0 if i == 1 else 1
-        )
+        stride, padding = (1, 0) if i == 1 else (2, 1)
+        x = net.conv_transpose(x, f"conv{i}", channels, 4, stride=stride, padding=padding)
         x = net.activation(net.batch_norm(x, f"conv{i}.norm"), f"conv{i}.relu")
     net.activation(net.conv_transpose(x, "conv5", 3, 4, stride=2, padding=1), "tanh", "tanh")
 

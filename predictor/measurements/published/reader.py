@@ -157,9 +157,8 @@ class DataSet:
         columns: dict[str, Any] = {"source": self.name, "n_gpus": 1, **self.holds}
         columns |= {"framework": versions[0], "framework_version": versions[2]}
         own = {name: name for name in ("gpu", "precision", "batch_size")} | dict(self.columns)
-        columns |= {
-            name: rows[column] if isinstance(column, str) else column(rows) for name, column in own.items()
-        }
+        for name, taken in own.items():
+            columns[name] = rows[taken] if isinstance(taken, str) else taken(rows)
         if self.prefix:
             names = rows["cnn"].replace(dict(self.aliases))
             columns |= {"cnn": f"{self.prefix}/" + names, "image_size": rows["image_size"]}

@@ -42,9 +42,7 @@ def test_a_model_is_replaced_under_requests_and_none_is_dropped(tmp_path, measur
             before = answers[0][1]
             fitted = epochcast.fit(measurements, out=path)
             expected = float(epochcast.predict("resnet18", "T4", 32, model=fitted)["iteration_time_ms"][0])
-            wait_until(
-                lambda: answers[-1][1] == expected, alive=lambda: all(asker.running() for asker in askers)
-            )
+            wait_until(lambda: answers[-1][1] == expected, lambda: all(asker.running() for asker in askers))
         finally:
             stop.set()
         for asker in askers:

@@ -145,9 +145,7 @@ def test_killing_the_service_in_the_middle_of_a_burst_loses_nothing_acknowledged
     with Service(store_url) as service:
         with ThreadPoolExecutor(4) as threads:
             senders = [threads.submit(send, service.url, i) for i in range(4)]
-            wait_until(
-                lambda: len(acknowledged) >= 400, alive=lambda: all(sender.running() for sender in senders)
-            )
+            wait_until(lambda: len(acknowledged) >= 400, lambda: all(sender.running() for sender in senders))
             service.kill()
         assert [sender.result() for sender in senders] == [None] * 4
         service.start()

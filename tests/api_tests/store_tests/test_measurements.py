@@ -14,9 +14,8 @@ def test_rows_come_back_as_they_were_sent_and_are_stored_once(store, key_id, mak
     second = store_rows(store, make_rows(7), key_id)
     assert (first.stored, first.duplicates, second.stored, second.duplicates) == (5, 0, 2, 5)
     assert second.ids[:5] == first.ids
-    in_one = store_rows(
-        store, make_rows(2, first=9, gpu="Tesla T4") + make_rows(2, first=9, gpu="t4"), key_id
-    )
+    rows = make_rows(2, first=9, gpu="Tesla T4") + make_rows(2, first=9, gpu="t4")
+    in_one = store_rows(store, rows, key_id)
     assert (in_one.stored, in_one.duplicates) == (2, 2)  # another name of the same GPU is the same row
     assert in_one.ids[:2] == in_one.ids[2:]
 

@@ -53,9 +53,8 @@ def test_gradients_are_exchanged_once_in_a_step_beside_the_last_part():
     team = {"n_gpus": 4, "link": "pcie4"}
     step, one_part = row_of(1024, **team), row_of(256, 1, **team)
     assert one_part.added_ms < step.added_ms < 0.8 * PARTS * one_part.added_ms
-    once, at_once = (
-        Gradients.of(row) for row in (zoo_cnn("resnet50").accumulated(PARTS), zoo_cnn("resnet50"))
-    )
+    table = zoo_cnn("resnet50")
+    once, at_once = (Gradients.of(row) for row in (table.accumulated(PARTS), table))
     assert (once.n_bytes, once.n_tensors) == (at_once.n_bytes, at_once.n_tensors)
     assert once.n_batch_norms == PARTS * at_once.n_batch_norms
 
@@ -74,9 +73,8 @@ def test_an_image_draws_the_power_of_one_part():
 
 
 def test_the_batch_sizes_that_are_searched_can_be_shared():
-    rows = answer(
-        Question("resnet50", ["T4", "H200"], n_gpus=2, link="pcie4", gradient_accumulation=3)
-    ).rows()
+    team = {"n_gpus": 2, "link": "pcie4", "gradient_accumulation": 3}
+    rows = answer(Question("resnet50", ["T4", "H200"], **team)).rows()
     assert rows
     assert all(row.batch_size % 6 == 0 and row.largest_batch_size % 6 == 0 for row in rows)
     compared = compare(Question("resnet50", ["T4", "H200"], samples=50_000, gradient_accumulation=3)).rows
@@ -96,9 +94,8 @@ def test_an_explanation_is_of_the_whole_step():
 
 def test_a_row_of_a_table_answers_as_a_prediction_does(tmp_path):
     questions, answered = tmp_path / "rows.csv", tmp_path / "out.csv"
-    rows = [
-        {"cnn": "resnet50", "gpu": "T4", "batch_size": size, "gradient_accumulation": 4} for size in (256, 66)
-    ]
+    row = {"cnn": "resnet50", "gpu": "T4", "gradient_accumulation": 4}
+    rows = [row | {"batch_size": size} for size in (256, 66)]
     pd.DataFrame(rows).to_csv(questions, index=False)
     assert predict_rows(questions, answered) == 1
     first, second = pd.read_csv(answered).to_dict("records")

@@ -24,11 +24,8 @@ def test_each_gpu_is_answered_among_all_as_it_is_alone(mode):
         alone = answer(Question("densenet121", row["gpu"], SIZES, samples=50_000, **mode)).records()
         for expected, answered in zip(alone, rows[start : start + len(SIZES)], strict=True):
             differing = [name for name, value in answered.items() if not _same(value, expected[name])]
-            assert (answered["gpu"], answered["batch_size"], differing) == (
-                row["gpu"],
-                expected["batch_size"],
-                [],
-            )
+            expected_row = row["gpu"], expected["batch_size"], []
+            assert (answered["gpu"], answered["batch_size"], differing) == expected_row
 
 
 def test_an_answer_does_not_depend_on_the_batch_sizes_asked_before(tmp_path):

@@ -22,9 +22,8 @@ def test_half_of_the_probability_lies_below_the_estimate_and_five_percent_beyond
 
 @given(POSITIVE, POSITIVE, POSITIVE)
 def test_a_larger_limit_is_never_less_likely_to_hold(value, limit, other_limit):
-    small, large = (
-        chance_within(limit, value, value / 2, value * 3) for limit in sorted((limit, other_limit))
-    )
+    limits = sorted((limit, other_limit))
+    small, large = (chance_within(least, value, value / 2, value * 3) for least in limits)
     assert 0.0 <= small <= large <= 1.0
 
 

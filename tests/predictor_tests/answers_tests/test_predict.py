@@ -157,9 +157,8 @@ def test_the_last_iteration_of_an_epoch_is_that_of_the_images_left(samples, batc
     )
     assert row.epoch_time_s == pytest.approx((n_full * row.iteration_time_ms + last.iteration_time_ms) / 1e3)
     question = Question("resnet50", "A100-SXM4-40GB", batch_size, samples=samples, **more)
-    compared = [
-        own for own in compare(question, Plan(all_offers=True)).rows if own.gpus_used == row.gpus_used
-    ]
+    rows = compare(question, Plan(all_offers=True)).rows
+    compared = [own for own in rows if own.gpus_used == row.gpus_used]
     assert compared
     assert [own.epoch_time_s for own in compared] == pytest.approx([row.epoch_time_s] * len(compared))
 

@@ -43,6 +43,12 @@ def test_rates_per_vcpu_lie_among_published_ones_and_order_loaders_sizes_and_for
     assert per_vcpu("torchvision", "cifar10", 32) > 10 * per_vcpu("torchvision")  # arrays
 
 
+def test_a_p3_2xlarge_of_2018_whose_loading_was_the_bottleneck_lies_within_the_spread():
+    """An epoch of ImageNet in 32 minutes on eight vCPUs (pytorch/accimage, issue 12)."""
+    rate, spread = 8 * per_vcpu("torchvision"), find_loader("torchvision", "jpeg").spread
+    assert (rate, rate / spread) == (pytest.approx(1_334, abs=1), pytest.approx(1_281_167 / 1920, rel=1e-3))
+
+
 def test_a_loader_without_a_rate_for_arrays_is_refused_with_those_that_have_one():
     with pytest.raises(SchemaError, match=r"loader 'dali'.*stored as array.*Known: torchvision, pillow_simd"):
         find_loader("dali", "array")

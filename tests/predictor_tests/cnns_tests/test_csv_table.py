@@ -68,9 +68,7 @@ def test_the_header_has_the_documented_columns(written):
         (MEMORY_COLUMNS, {"derived": 9, "old_gradient": 1, "widens": 1}, {"overwrites": 0}),
     ],
 )
-def test_optional_columns_are_written_where_they_say_something_and_read_back(
-    tmp_path, names, changes, of_relu
-):
+def test_optional_columns_are_written_where_they_say_something_and_read(tmp_path, names, changes, of_relu):
     table = replace(TABLE, layers=(replace(CONV, **changes), replace(RELU, **of_relu), *TABLE.layers[2:]))
     table.to_csv(tmp_path / "mine.csv")
     assert (tmp_path / "mine.csv").read_text(encoding="utf-8").splitlines()[0].endswith("," + ",".join(names))

@@ -75,9 +75,8 @@ def test_a_detector_is_answered_with_its_own_losses(recorded, name, tmp_path):
     assert (table.step.batch_size, table.step.optimizer) == (2, "momentum")
     caution = next(str(warning) for warning in table.warnings if "boxes_per_image" in str(warning))
     assert "8 objects in each image" in caution
-    least, largest = re.search(
-        r"with 2 to 32 the layers compute (.*) to (.*) times as many", caution
-    ).groups()
+    range_ = re.search(r"with 2 to 32 the layers compute (.*) to (.*) times as many", caution)
+    least, largest = range_.groups()
     assert float(least) < 1 < float(largest) if name == "MaskRCNN" else float(least) <= 1 <= float(largest)
     assert f"the host waits for the GPU {table.step.waits} times" in caution
     assert answer(Question(table, "H200")).rows()[0].gpu_time_ms > 0

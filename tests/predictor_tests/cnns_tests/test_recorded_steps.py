@@ -301,9 +301,7 @@ def text_reader(torch):
     return Reader
 
 
-def test_longer_lines_take_a_recurrent_layer_longer_as_it_reads_one_position_after_the_other(
-    torch, text_reader
-):
+def test_longer_lines_take_a_recurrent_layer_longer_as_it_reads_position_after_position(torch, text_reader):
     model = text_reader()
     for gpu in ("H200", "Tesla T4"):
         times = []

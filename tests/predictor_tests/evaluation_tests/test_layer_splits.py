@@ -51,9 +51,7 @@ def test_of_an_unseen_card_nothing_is_known_and_all_of_its_chips_other_card(two_
         assert {"operator", "target"} == set(train["kind"])
 
 
-def test_on_a_card_of_a_known_chip_the_unseen_cnn_ran_nowhere_and_operators_of_both_cards_are_known(
-    two_cards,
-):
+def test_on_a_card_of_a_known_chip_the_unseen_cnn_ran_nowhere_and_both_cards_operators_are_known(two_cards):
     folds = SCENARIOS["same-chip-quick"].folds(two_cards)
     assert {fold.name for fold in folds} == {f"NVIDIA H100 80GB HBM3 | {cnn}" for cnn in CNNS[:2]}
     for fold in folds:

@@ -16,9 +16,7 @@ def pretend(monkeypatch, structured: pd.DataFrame, measured: pd.DataFrame) -> No
     monkeypatch.setattr(importers, "published_layer_tables", lambda _folder: tables)
 
 
-def test_at_most_so_many_single_layers_of_each_gpu_are_kept_and_every_cnn(
-    features_with_operators, monkeypatch
-):
+def test_at_most_so_many_single_layers_of_a_gpu_are_kept_and_every_cnn(features_with_operators, monkeypatch):
     pretend(monkeypatch, features_with_operators, features_with_operators)
     monkeypatch.setattr(importers, "OPERATORS_PER_GPU", 7)
     features, again = (published_features("anywhere") for _ in range(2))

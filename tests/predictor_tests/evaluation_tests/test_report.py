@@ -25,9 +25,8 @@ def test_a_report_has_three_tables_and_a_plot_per_answered_scenario(result, tmp_
     )
     assert [path.name for path in paths] == [*tables, plot]
     assert paths[3].read_bytes()[:4] == b"\x89PNG"
-    assert pd.read_csv(paths[0])["mape"].tolist() == pytest.approx(
-        result.table()["mape"].tolist(), nan_ok=True
-    )
+    errors = result.table()["mape"].tolist()
+    assert pd.read_csv(paths[0])["mape"].tolist() == pytest.approx(errors, nan_ok=True)
 
 
 def test_without_matplotlib_the_tables_are_written_and_the_next_step_is_named(result, tmp_path, monkeypatch):

@@ -63,9 +63,7 @@ def test_problem_scaling_stays_on_one_gpu_and_between_measured_batch_sizes(featu
 
 
 def test_one_gpu_is_no_hardware_scaling_and_the_error_says_what_to_give():
-    with pytest.raises(
-        DataError, match=r"needs CNNs on two, and the table's are on NVIDIA H200.*SECOND\.csv"
-    ):
+    with pytest.raises(DataError, match=r"needs CNNs on two, and the table's are on NVIDIA H200.*SECOND"):
         find_scenario(SCALINGS["hardware"]).folds(_rows({"NVIDIA H200": 1.0}))
 
 

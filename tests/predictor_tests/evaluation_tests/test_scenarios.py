@@ -34,9 +34,7 @@ def test_every_scenario_asks_a_question_and_is_described(name):
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
-def test_folds_test_whole_cnns_apart_from_what_is_known_and_are_the_same_for_a_seed(
-    name, features_with_operators
-):
+def test_folds_test_whole_cnns_apart_from_what_is_known_the_same_for_a_seed(name, features_with_operators):
     folds, again = _folds(name, features_with_operators), _folds(name, features_with_operators)
     for (fold, table), (repeated, _) in zip(folds, again, strict=True):
         assert not set(fold.test) & (set(fold.train) | set(fold.anchors)), fold.name

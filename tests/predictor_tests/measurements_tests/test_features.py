@@ -142,9 +142,8 @@ def test_importing_features_and_the_registry_loads_neither_pandas_nor_scikit_lea
 
 def _described(**row):
     usual = {"gpu": "Tesla T4", "cnn": "16_128_128", "image_size": 16, "batch_size": 32, "kind": "proxy"}
-    return described(
-        feature_table(pd.DataFrame([usual | {"precision": "fp32", "iteration_time_ms": 3.0} | row]))
-    )
+    row = usual | {"precision": "fp32", "iteration_time_ms": 3.0} | row
+    return described(feature_table(pd.DataFrame([row])))
 
 
 def test_a_table_to_open_has_specifications_of_gpus_a_proxy_s_shape_and_counts():

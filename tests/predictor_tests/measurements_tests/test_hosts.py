@@ -68,9 +68,8 @@ def test_a_profile_leaves_its_hosts_times_in_its_table():
     assert [time.precision for time in measured.times] == ["tf32"]
     noted = read_measurements(table)["host_cnn_ms"]
     assert noted.min() <= measured.reference_ms("pytorch", 1.0) <= noted.max()
-    answers = [
-        answer(Question("resnet18", "H100 SXM", 4, host=host)).rows()[0] for host in (str(table), None)
-    ]
+    hosts = str(table), None
+    answers = [answer(Question("resnet18", "H100 SXM", 4, host=host)).rows()[0] for host in hosts]
     assert len({time.host_time_ms for time in answers}) == 2
 
 

@@ -89,9 +89,8 @@ class TestWordsAreNormalised:
         assert check_measurements(table(**{column: theirs}), "mine")[column].tolist()[1] == ours
 
     def test_flags_become_true_false_or_unknown(self):
-        flags = check_measurements(pd.DataFrame([{**ROW, "xla": x} for x in ("true", "0", "")]), "mine")[
-            "xla"
-        ]
+        rows = pd.DataFrame([{**ROW, "xla": x} for x in ("true", "0", "")])
+        flags = check_measurements(rows, "mine")["xla"]
         assert flags.tolist()[:2] == [True, False]
         assert flags.isna().tolist() == [False, False, True]
 

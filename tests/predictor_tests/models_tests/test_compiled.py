@@ -21,10 +21,8 @@ from predictor.models.ratios import ratios_of
 from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
 
 H200, H100, A100, T4 = map(find_gpu, ("NVIDIA H200", "H100 SXM", "NVIDIA A100-SXM4-40GB", "T4"))
-COMPILED, LAST = (
-    Mode(precision="tf32", capture="compile"),
-    Mode(precision="tf32", memory_format="channels_last"),
-)
+COMPILED = Mode(precision="tf32", capture="compile")
+LAST = Mode(precision="tf32", memory_format="channels_last")
 SIZES = [1, 16, 64, 256]
 SHIPPED = ratios_of("compile")
 

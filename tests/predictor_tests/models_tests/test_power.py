@@ -70,9 +70,7 @@ def test_a_spread_on_other_gpus_needs_traces_of_other_gpus(readings, tmp_path):
     for name in ("v100", "p100", "a40", "rtx6000"):
         (tmp_path / f"summary_power_{name}.csv").write_text(TRACE)
     published = published_readings(tmp_path)
-    rows = {
-        (reading.cnn, reading.local_batch_size, reading.limit_w, reading.power_w) for reading in published
-    }
+    rows = {(own.cnn, own.local_batch_size, own.limit_w, own.power_w) for own in published}
     assert rows == {("resnet50", 64, 250, 223)}
     assert published[0].iteration_ms == pytest.approx(3754e3 / 20019)
     means = shipped_ratios(readings, published).elsewhere

@@ -145,9 +145,8 @@ def test_another_chip_takes_half_of_what_a_cnn_differs_from_all(first_gpu):
     factor = first_gpu["cnn"].map({"wide": 2.0}).fillna(1.0)
     fitted = _fit(first_gpu, factor)
     [law] = [law for key, law in fitted.laws_.items() if key[0] == "wide"]
-    case = Case(
-        "wide", 32, zoo_cnn("vgg16"), find_gpu("NVIDIA H200"), Mode(precision="fp32"), np.array([64.0])
-    )
+    mode = Mode(precision="fp32")
+    case = Case("wide", 32, zoo_cnn("vgg16"), find_gpu("NVIDIA H200"), mode, np.array([64.0]))
     general = fitted.general_["pytorch on GPUs"]
     assert fitted.coefficients_of(case) == {name: law.factor * c for name, c in general.items()}
     assert 1.0 < law.factor < 2.0  # half of the ln of what it differs by

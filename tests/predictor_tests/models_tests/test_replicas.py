@@ -96,12 +96,10 @@ def test_check_suspects_dataparallel_and_says_how_much_faster_the_other_way_is()
 
 
 def test_a_recorded_dataparallel_spreads_its_own_batch_and_is_its_module_on_one_gpu():
-    table = replace(
-        zoo_cnn("resnet50"), step=Step(128, precision="tf32", optimizer="momentum", parallel="dp")
-    )
+    step = Step(128, precision="tf32", optimizer="momentum", parallel="dp")
+    table = replace(zoo_cnn("resnet50"), step=step)
     two, one = row_of(table, None), row_of(table, None, n_gpus=1)
     assert (two.batch_size, two.local_batch_size) == (128, 64)
     asked = row_of(precision="tf32", parallel="dp"), row_of(precision="tf32", n_gpus=1)
-    assert [two.iteration_time_ms, one.iteration_time_ms] == pytest.approx(
-        [row.iteration_time_ms for row in asked]
-    )
+    expected = [row.iteration_time_ms for row in asked]
+    assert [two.iteration_time_ms, one.iteration_time_ms] == pytest.approx(expected)

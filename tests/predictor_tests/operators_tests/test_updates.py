@@ -54,9 +54,8 @@ def test_an_update_takes_the_time_of_its_passes(of_momentum_ms):
 
 def test_states_and_moments_of_updates_are_those_measured():
     for row in MEASURED.itertuples():
-        update = RECORDED.get((row.optimizer, row.options)) or UPDATES.get(
-            WORDS.get((row.optimizer, row.options))
-        )
+        words = row.optimizer, row.options
+        update = RECORDED.get(words) or UPDATES.get(WORDS.get(words))
         if update is not None:
             of_each = VGG.parameters * 4 / MIB
             assert row.state_mib == pytest.approx(update.states * of_each, abs=1), row

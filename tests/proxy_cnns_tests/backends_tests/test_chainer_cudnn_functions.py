@@ -90,9 +90,7 @@ def test_vectors_are_maps_of_one_pixel(plans, cudnn):
     ("maps", "narrow", "wide"),
     [("float16", "float32", "float32"), ("float16", "float16", "float32"), ("float64", "float64", "float64")],
 )
-def test_half_precision_parameters_are_widened_and_running_statistics_written_back(
-    plans, cudnn, maps, narrow, wide
-):
+def test_half_precision_parameters_are_widened_and_statistics_written_back(plans, cudnn, maps, narrow, wide):
     """Parameters that are wide already are handed over themselves; double precision is scaled in double."""
     parameters, names = _parameters(3, narrow), ("bnScale", "bnBias", "runningMean", "runningVar")
     parameters[2][:] = (1, 2, 3)
@@ -115,9 +113,8 @@ def test_the_gradient_of_batch_norm_gets_what_the_forward_pass_saved(plans, cudn
     )
     handed = _handed(cudnn, "cudnnBatchNormalizationBackward")
     names = ("x", "bnScale", "dy", "savedMean", "savedInvVar", "dx", "dBnScale", "dBnBias")
-    assert [handed[name] for name in names] == list(
-        map(_at, (x, gamma, gy, mean, inv_std, gx, ggamma, gbeta))
-    )
+    arrays = x, gamma, gy, mean, inv_std, gx, ggamma, gbeta
+    assert [handed[name] for name in names] == list(map(_at, arrays))
     scalars = [handed[name] for name in ("alphaData", "betaData", "alphaParam", "betaParam")]
     assert list(map(_value, scalars)) == [1, 0, 1, 0]
     assert (handed["epsilon"], gx.dtype.name, ggamma.dtype.name) == (1e-5, "float16", "float32")
@@ -227,10 +224,8 @@ def test_chainers_pooling_reaches_cudnn(enabled, cudnn, as_on_a_gpu, name, deter
         maps = np.ones((2, 3, 9, 9), np.float32)
         _trained(enabled, lambda x: getattr(enabled.functions, name)(x, 3, 2, 1), maps)
     assert cudnn.arguments_of("cudnnSetPoolingNdDescriptor")[0][1] == mode
-    assert [len(cudnn.arguments_of(f"cudnnPooling{direction}")) for direction in ("Forward", "Backward")] == [
-        1,
-        1,
-    ]
+    names = "cudnnPoolingForward", "cudnnPoolingBackward"
+    assert [len(cudnn.arguments_of(name)) for name in names] == [1, 1]
 
 
 def test_never_in_chainers_configuration_means_chainers_own_batch_norm(enabled, cudnn):

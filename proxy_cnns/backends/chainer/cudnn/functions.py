@@ -157,9 +157,8 @@ class CudnnBatchNorm:
         y = empty(maps.shape, x.dtype.name)
         saved = [empty(gamma.shape, _kind_of_parameters(x)) for _ in range(2)]
         scale, bias, *used = self._typed(x, gamma, beta, running_mean, running_var)
-        self._run(
-            "ForwardTraining", (maps, y), (scale, bias, 1.0 - float(decay), *used, float(eps), *saved), mode
-        )
+        statistics = scale, bias, 1.0 - float(decay), *used, float(eps), *saved
+        self._run("ForwardTraining", (maps, y), statistics, mode)
         for statistic, typed in zip((running_mean, running_var), used, strict=True):
             if typed is not statistic:
                 statistic[...] = typed

@@ -52,9 +52,8 @@ class TestEveryImporter:
 def test_every_card_says_what_its_iterations_hold_in_columns_of_the_table():
     names = {entry.name for entry in COLUMNS}
     assert {name: data_set.holds for name, data_set in DATA_SETS.items() if {*data_set.holds} - names} == {}
-    of_cnns = {
-        name: data_set.holds for name, data_set in DATA_SETS.items() if data_set.holds["kind"] == "target"
-    }
+    every = {name: data_set.holds for name, data_set in DATA_SETS.items()}
+    of_cnns = {name: holds for name, holds in every.items() if holds["kind"] == "target"}
     silent = [name for name, holds in of_cnns.items() if "copies_input" not in holds]
     assert silent == ["pytorch"]  # differs from row to row there
 
@@ -69,9 +68,7 @@ def test_an_unknown_importer_is_refused_with_the_nearest(published):
         import_measurements("profit", published)
 
 
-def test_some_or_all_sources_make_one_table_from_the_folder_that_the_environment_names(
-    published, monkeypatch
-):
+def test_some_or_all_sources_make_one_table_from_the_folder_that_is_named(published, monkeypatch):
     monkeypatch.setenv("EPOCHCAST_PUBLISHED_DATA", str(published))
     assert len(load_published()) == sum(len(import_measurements(name)[0]) for name in DATA_SETS)
     assert set(load_published(published, ["profet", "timm"])["source"]) == {"profet", "timm"}

@@ -82,9 +82,7 @@ class TestTfCnnBenchmarks:
             ("inception_v4", 299, 42_679_816),
         ],
     )
-    def test_have_the_published_parameters_and_one_class_more_and_inceptions_no_scale(
-        self, cnn, size, parameters
-    ):
+    def test_have_the_published_parameters_and_one_class_more_and_no_scale(self, cnn, size, parameters):
         table = tf_cnn(cnn, size)
         norms = (layer.out_channels for layer in table if layer.type == "batch_norm")
         scales = sum(norms) if cnn.startswith("inception") else 0

@@ -53,6 +53,5 @@ def test_the_list_says_whose_tables_they_are_and_whether_the_folder_has_them(tmp
 
 
 def test_the_tables_of_the_released_figures_are_those_of_the_manifest(real_tables):
-    assert {table.table: table.state(real_tables) for table in TABLES.values()} == dict.fromkeys(
-        TABLES, "there"
-    )
+    states = {table.table: table.state(real_tables) for table in TABLES.values()}
+    assert states == dict.fromkeys(TABLES, "there")

@@ -72,9 +72,8 @@ def test_gpus_have_deviations_where_one_cnn_is_strange_but_none_by_few_cnns():
 def test_half_precision_shares_the_deviations_of_amp():
     condition = f"gpu_mode:{T4.removeprefix('gpu:')} amp_fp16 nchw"
     law = RooflineLaw({("batch_norm", "one", condition): -0.5}, {"pytorch": (0, 0)}, {}, (0.0,) * 4)
-    knows = [
-        law.knows(KernelContext(find_gpu("T4"), name, "pytorch")) for name in ("amp_fp16", "fp16", "fp32")
-    ]
+    contexts = (KernelContext(find_gpu("T4"), name, "pytorch") for name in ("amp_fp16", "fp16", "fp32"))
+    knows = list(map(law.knows, contexts))
     assert knows == [True, True, False]
     assert not law.of_any_gpu.terms
 
