@@ -14,6 +14,10 @@ def table(test_file: str, name: str) -> Any:
 
 
 def each_row(test: Callable[..., None]) -> Callable[..., None]:
-    """Run a test for each row of the table that has its name; the first row names the arguments."""
+    """Run a test for each row of the table that has its name.
+
+    The first row names the arguments; an entry behind these says why its row is there, and names its case.
+    """
     names, *rows = table(test.__code__.co_filename, test.__name__)
-    return pytest.mark.parametrize(names, rows)(test)
+    cases = [pytest.param(*row[: len(names)], id=next(iter(row[len(names) :]), None)) for row in rows]
+    return pytest.mark.parametrize(names, cases)(test)

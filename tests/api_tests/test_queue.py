@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from case_tables import each_row
 from fastapi import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from waiting import PATIENCE_S
@@ -54,19 +55,7 @@ def work(seconds):
         check_stop()
 
 
-@pytest.mark.parametrize(
-    ("options", "clients", "expected"),
-    [
-        ({"waiting": 2}, "bcde", [False, False, True, True]),
-        ({"waiting": 4, "per_client_waiting": 2}, "aaaab", [False, False, True, True, False]),
-        ({"waiting": 5, "per_client_waiting": 3}, "aaabbcc", [False, False, True, False, False, False, True]),
-    ],
-    ids=[
-        "more than may wait",
-        "one client takes no more than its places",
-        "a newcomer takes one of who has most",
-    ],
-)
+@each_row
 def test_more_than_may_wait_are_refused_and_leave_their_places(options, clients, expected):
     async def ask():
         queue = Queue(at_once=1, **options)

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from case_tables import each_row
 from typer.core import TyperCommand
 
 from proxy_cnns import jobs
@@ -69,16 +70,7 @@ def test_every_command_named_after_measuring_is_one(measured, epochcast, monkeyp
         assert "my table.csv.gz" in str(options), command
 
 
-@pytest.mark.parametrize(
-    ("preset", "device"),
-    [
-        ("cnn:mine.py:make_model@65", "cuda"),  # operators of a GPU
-        ("targets:alexnet@128", "cuda"),  # whole CNNs of a GPU
-        ("quick", "cpu"),  # operators of a CPU
-        ("targets:lenet5,alexnet@128", "cpu"),  # whole CNNs of a CPU
-        ("founding", "cuda"),  # proxy CNNs
-    ],
-)
+@each_row
 def test_every_command_named_after_measuring_works(measured, epochcast, preset, device):
     if "mine.py" in preset:
         pytest.importorskip("torch")

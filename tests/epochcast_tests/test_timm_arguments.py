@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from case_tables import table
+from case_tables import each_row, table
 
 from epochcast.timm_arguments import with_timm_arguments
 from predictor.errors import SchemaError
@@ -37,13 +37,7 @@ def test_what_is_typed_for_timm_is_read_as_options(typed):
     assert "not counted" not in note
 
 
-@pytest.mark.parametrize(
-    ("command", "options", "left"),
-    [
-        ("predict", "--batch-size 128 --n-gpus 2 --optimizer momentum --workers 8", "--epochs"),
-        ("explain", "--batch-size 64 --optimizer momentum", "--epochs, --n-gpus, --workers"),
-    ],
-)
+@each_row
 def test_what_a_command_has_no_option_for_is_left_out_and_named(command, options, left):
     typed = "./distributed_train.sh 2 /data --model resnet50 -b 64 --epochs 90 -j 8"
     words, note = with_timm_arguments([command, "--args", typed])
@@ -51,17 +45,7 @@ def test_what_a_command_has_no_option_for_is_left_out_and_named(command, options
     assert note.endswith(f"not counted: {left}")
 
 
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        ("distributed_train.sh /data --model resnet50", "distributed_train.sh '/data' is no number of GPUs"),
-        ("train.py --model resnet50 --lr-scheduler=cosine", "is an argument of torchvision's references"),
-        (
-            "train.py --model resnet50 --data-path /data --train-crop-size 176",
-            "'--data-path' is an argument of",
-        ),
-    ],
-)
+@each_row
 def test_what_is_typed_for_another_program_is_refused_by_its_name(typed, message):
     with pytest.raises(SchemaError, match=message):
         with_timm_arguments(["compare", "--args", typed])

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import pytest
+from case_tables import each_row
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("predictor", "proxy_cnns", "api", "epochcast")
@@ -61,16 +61,7 @@ def test_no_module_imports_itself_by_way_of_others():
     assert circle(graph) == []
 
 
-@pytest.mark.parametrize(
-    ("second", "is_circle"),
-    [
-        ("from a import one", True),
-        ("from a.one import x", True),
-        ("try:\n    import a.one\nexcept ImportError:\n    pass", True),
-        ("def later():\n    import a.one", False),
-        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a.one", False),
-    ],
-)
+@each_row
 def test_a_circle_is_one_of_imports_that_run_as_a_module_loads(second, is_circle):
     sources = {"a.one": "from a import two", "a.two": second}
     graph = {name: imported(text, set(sources)) for name, text in sources.items()}

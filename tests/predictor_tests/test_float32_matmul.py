@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from case_tables import each_row
 
 import epochcast
 from predictor.answers.question import Question
@@ -128,13 +129,7 @@ def test_an_answer_says_what_matrix_products_are_computed_in():
         assert f"tf32 (matrix products {products})" in answer.attrs["covers"]
 
 
-@pytest.mark.parametrize(
-    ("version", "framework", "precision", "setting"),
-    [
-        (1, "pytorch", "tf32", "high"), (1, None, "tf32", "high"), (1, "tensorflow", "tf32", None),
-        (1, "pytorch", "amp_bf16", None), (2, "pytorch", "tf32", None), (None, "pytorch", "tf32", None),
-    ],
-)  # fmt: skip
+@each_row
 def test_rows_of_version_1_were_measured_with_both_in_tf32(version, framework, precision, setting):
     row = {"gpu": H200, "cnn": "resnet18", "image_size": 224, "batch_size": 64, "iteration_time_ms": 9.0}
     row |= {"format_version": version, "framework": framework, "precision": precision}

@@ -5,6 +5,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from case_tables import each_row
 from waiting import wait_until
 
 from predictor.errors import NoisyMeasurementError
@@ -101,14 +102,7 @@ def test_who_was_there_before_us_stays_another(library):
     assert monitor.read().other_processes == (OTHER,)
 
 
-@pytest.mark.parametrize(
-    ("visible", "device", "handle"),
-    [
-        ("", "cuda:1", ("index", 1)),
-        ("3,5", "cuda:1", ("index", 5)),
-        ("GPU-ab,GPU-cd", "cuda:0", ("uuid", "GPU-ab")),
-    ],
-)
+@each_row
 def test_the_gpu_is_the_one_that_the_framework_sees(library, monkeypatch, visible, device, handle):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     nvidia = library()
@@ -170,14 +164,7 @@ def test_how_a_gpu_runs_under_load_is_no_disturbance():
     assert disturbances(DeviceState(), DeviceState(throttle_reasons=harmless)) == []
 
 
-@pytest.mark.parametrize(
-    ("visible", "numbers", "devices"),
-    [
-        (None, "all", ("cuda:0", "cuda:1", "cuda:2", "cuda:3")),
-        (None, "0, 3", ("cuda:0", "cuda:3")),
-        ("2,3", "all", ("cuda:0", "cuda:1")),
-    ],
-)
+@each_row
 def test_numbers_choose_among_the_visible_gpus(gpus, monkeypatch, visible, numbers, devices):
     gpus(*["NVIDIA H200"] * 4)
     if visible:

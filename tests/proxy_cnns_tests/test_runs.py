@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import fake_backend
 import pytest
+from case_tables import each_row
 from small_subjects import OPERATORS, TARGETS, configurations_of
 from waiting import PATIENCE_S, wait_until
 
@@ -123,14 +124,7 @@ def test_an_error_in_one_of_several_processes_is_raised_and_their_progress_added
         profile(request_of(configurations, devices=("cpu", "cpu")))
 
 
-@pytest.mark.parametrize(
-    ("n_devices", "change", "words"),
-    [
-        (1, {"version": "2.0"}, r"framework_version '1.0' there, '2.0' now.*another --out"),
-        (2, {"version": "2.0"}, r"framework_version '1.0' there, '2.0' now.*another --out"),
-        (1, {"workspace_mib": 512.0}, r"workspace_mib 8.0 there, 512.0 now"),
-    ],
-)
+@each_row
 def test_another_runs_table_is_refused_and_stays(request_of, orders, n_devices, change, words):
     request = request_of(BOTH)
     profile(request)

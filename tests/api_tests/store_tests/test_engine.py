@@ -3,6 +3,7 @@
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from case_tables import each_row
 from sqlalchemy import inspect, text
 
 from api.store.engine import open_store, reading, writing
@@ -55,19 +56,7 @@ def test_an_address_of_no_store_is_an_error_that_hides_its_password(url, words):
     assert "hidden" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("revision", "words"),
-    [
-        (
-            "0002",
-            "schema 0002, of an epochcast before 0.2.0, which this one does not update. Upload its tables",
-        ),
-        (
-            "0099",
-            r"schema 0099, which this epochcast does not know \(0003\). Use the one that wrote it",
-        ),
-    ],
-)
+@each_row
 def test_a_store_of_another_schema_is_an_error_that_says_so(empty_store_url, revision, words):
     store = open_store(empty_store_url)
     with writing(store) as connection:

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import httpx
 import pytest
+from case_tables import each_row
 from services import Service
 from waiting import PATIENCE_S, wait_until
 
@@ -109,14 +110,7 @@ def test_a_wrong_row_refuses_the_upload_by_line_column_and_value(alice):
     assert alice.get("/v1/measurements").json()["rows"] == []
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"Content-Type": "application/octet-stream"}, 415),
-        ({"Content-Encoding": "br"}, 415),
-        ({"Content-Encoding": "gzip"}, 400),
-    ],
-)
+@each_row
 def test_another_form_is_refused(alice, headers, status):
     assert upload(alice, body(1), **headers).status_code == status
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from case_tables import each_row
 
 from api.store import uploads
 from api.store.uploads import csv_table, json_table, rows_of
@@ -64,13 +65,7 @@ def test_the_content_is_canonical_json_of_what_is_known():
     assert json.loads(row.content) == ROW | numbers | {"device_kind": "gpu", "format_version": 2}
 
 
-@pytest.mark.parametrize(
-    ("column", "cell", "value"),
-    [
-        ("notes", "研究室の\u3000計測", "研究室の\u3000計測"),
-        ("iteration_time_ms_iqr", "8.99937e-07", 8.99937e-07),  # repeats differ by less than any time
-    ],
-)
+@each_row
 def test_text_in_other_scripts_and_a_small_spread_are_kept(column, cell, value):
     table = csv_table(f"{HEADER},{column}\n{GOOD},{cell}\n".encode())
     assert json.loads(rows_of(table)[1][0].content)[column] == value

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from case_tables import each_row
 
 import epochcast
 from epochcast.commands.predict import _roles_of_sizes
@@ -33,20 +34,7 @@ def test_a_cnn_that_holds_no_image_has_no_largest_batch_size():
     assert largest_local_batch_sizes(zoo_cnn("resnet50", 4000), [(find_gpu("T4"), Mode())]) == [None]
 
 
-@pytest.mark.parametrize(
-    ("largest", "samples", "common"),
-    [
-        ([300, 5000], None, 256),
-        ([168, 5000], None, 128),
-        ([168, 20], None, 128),  # 20 images hold nobody back
-        ([20, 9], None, 16),  # but all hold few
-        ([None, 64], None, 64),
-        ([300, 300], 100, 64),
-        ([64, 300, 300], None, 256),  # most hold it
-        ([64, 64, 300], None, 64),
-        ([64, 64, 300, 300], None, 64),
-    ],
-)
+@each_row
 def test_gpus_are_compared_at_the_largest_power_of_two_that_fits_on_most(largest, samples, common):
     assert common_batch_size(largest, samples) == common
 

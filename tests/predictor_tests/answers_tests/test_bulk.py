@@ -3,6 +3,7 @@
 import csv
 
 import pytest
+from case_tables import each_row
 
 from predictor.answers.answer import predict
 from predictor.answers.bulk import ADDED_COLUMNS, predict_rows
@@ -64,18 +65,7 @@ def test_an_anchor_in_the_row_is_used(answer):
     assert row["method"] == "anchored"
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("a,resnet51,64,T4,32,fp32,", "no CNN is called 'resnet51'"),
-        ("a,resnet18,64,T4,many,fp32,", "batch_size 'many' is not a whole number"),
-        ("a,resnet18,64,T4,,fp32,", "batch_size '' is not a whole number"),
-        ("a,resnet18,1.5,T4,32,fp32,", "image_size '1.5' is not a whole number"),
-        ("a,resnet18,64,T4,32,fp32,none", "samples 'none' is not a whole number"),
-        ("a,resnet18,64,T4,32", "the row has 5 cells, the header 7"),
-        ("a,no/such.csv,64,T4,32,fp32,", "no/such.csv"),
-    ],
-)
+@each_row
 def test_a_bad_row_gets_its_error_and_the_others_their_numbers(line, message, answer):
     good = "g,resnet18,64,T4,32,fp32,100"
     first, bad, last = answer(good, line, good)
@@ -90,41 +80,14 @@ def test_a_row_whose_gpu_lacks_the_precision_of_its_neighbours_gets_its_error(an
     assert [row["iteration_time_ms"] != "" for row in answers] == [True, False, True]
 
 
-@pytest.mark.parametrize(
-    ("column", "cell", "message"),
-    [
-        ("n_gpus", "0", "n_gpus 0 lies outside 1..1,024"),
-        ("n_gpus", "3", "batch_size 32 is that of all GPUs, and 3 GPUs cannot share it evenly"),
-        ("autotune", "perhaps", "autotune 'perhaps' is neither true nor false"),
-        ("memory_format", "nwhc", "memory_format 'nwhc' is not known"),
-        ("anchor_gpu", "T4", "the anchor lacks batch_size"),
-        ("pass", "forward", "pass 'forward' cannot be predicted"),
-        ("xla", "true", "xla 'true' cannot be predicted"),
-        ("validation_samples", "10", "validation_samples 10 needs an epoch to follow"),
-        ("data_set", "cifar1000", "no known data set is called 'cifar1000'"),
-    ],
-)
+@each_row
 def test_a_bad_optional_cell_is_an_error_of_its_row(column, cell, message, answer):
     header = f"cnn,image_size,gpu,batch_size,precision,{column}"
     (row,) = answer(f"resnet18,64,T4,32,fp32,{cell}", header=header)
     assert message in row["error"]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "is empty. It needs the columns cnn, gpu, batch_size"),
-        ("cnn,gpu,precision\n", "lacks the column batch_size"),
-        ("cnn,image_size,gpu,batch_size,precision,error\n", "has the column error already"),
-        ("cnn,cnn,image_size,gpu,batch_size,precision\n", "has the column cnn twice"),
-        (
-            "cnn,gpu,batch_size,precison\n",
-            "has the column 'precison', which is not read. Nearest: 'precision'",
-        ),
-        ("cnn,gpu,batch_size,spot\n", "has the column 'spot', which is an option of all rows"),
-    ],
-    ids=["empty", "missing column", "taken column", "column twice", "misspelt column", "option of all rows"],
-)
+@each_row
 def test_a_file_that_cannot_be_what_is_asked_is_refused(text, message, tmp_path, fake_model):
     path = tmp_path / "rows.csv"
     path.write_text(text)

@@ -4,6 +4,7 @@ import array_api_strict
 import numpy as np
 import pandas as pd
 import pytest
+from case_tables import each_row
 
 from predictor.answers import bulk
 from predictor.answers.answer import answer
@@ -35,16 +36,7 @@ def grid():
     return index.to_frame(index=False).sample(frac=1, random_state=0, ignore_index=True)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"validation_samples": 1_000},
-        {"workers": 0, "loader": "300/worker", "validation_samples": 1_000},
-        {"n_gpus": 4, "link": "pcie4", "spot": True},
-        {"data_set": "imagenet", "precision": "fp32"},
-    ],
-    ids=["one GPU", "loading between iterations", "four GPUs", "a data set"],
-)
+@each_row
 def test_every_column_is_that_of_the_answer(predicted, more):
     options = ({} if "data_set" in more else {"samples": 50_000}) | more
     answers = predicted(grid(), **options)

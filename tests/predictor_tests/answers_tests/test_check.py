@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from case_tables import each_row
 
 from predictor.answers.answer import answer
 from predictor.answers.check import Speed, check
@@ -45,14 +46,7 @@ def test_images_per_second_and_the_epoch_mean_the_same_as_the_iteration():
     assert factors == pytest.approx([2, 2, 2])
 
 
-@pytest.mark.parametrize(
-    ("ran", "cause"),
-    [
-        ({"memory_format": "nchw"}, "memory_format"),
-        ({"precision": "tf32", "memory_format": "channels_last"}, "precision"),
-        ({"batch_sizes": 512}, "batch"),
-    ],
-)
+@each_row
 def test_a_training_that_runs_in_another_way_than_asked_is_found_by_its_time(ran, cause):
     time_ms = row_of(replace(AMP, **ran)).iteration_time_ms
     checkup = checked(AMP, iteration_time_ms=time_ms, waiting_share=0.0)

@@ -1,6 +1,7 @@
 """CO2 is energy x the grid's grams, of the offer's place or the region asked; unknown is said with its reason."""
 
 import pytest
+from case_tables import each_row
 
 from predictor.answers.answer import predict
 from predictor.answers.compare import compare
@@ -67,13 +68,7 @@ def test_grams_are_written_in_the_unit_that_suits_them(grams, words):
     assert co2(grams) == words
 
 
-@pytest.mark.parametrize(
-    ("region", "place"),
-    [
-        ("eu-north-1", "Stockholm"), ("eu-west-1", "Ireland"), ("ap-southeast-2", "Sydney"), ("us-west-2", "Oregon"),
-        ("francecentral", "Paris"), ("swedencentral", "Stockholm"), ("norwayeast", "Norway"), ("us-central1", "Iowa"),
-    ],
-)  # fmt: skip
+@each_row
 def test_regions_of_the_three_clouds_have_the_grid_of_their_place(region, place):
     assert find_grid(region).place == place
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from case_tables import each_row
 
 from predictor.answers.answer import predict
 from predictor.answers.bounds import (
@@ -98,11 +99,7 @@ def test_kernels_of_one_class_are_added_up():
     assert by_class == {"convolution": [2, 4], "add": [1.25, 2.5]}
 
 
-@pytest.mark.parametrize(
-    ("table", "batch_size", "bound"),
-    [((8192, 64), 64, "compute"), ((4, 100_000), 256, "memory"), ((4, 1), 1, "launch")],
-    ids=["a large product", "a narrow one", "a tiny one"],
-)
+@each_row
 def test_the_gpu_is_bound_by_what_its_layers_wait_for(table, batch_size, bound):
     by_bound = bounding_ms(matrix_product(*table), find_gpu("T4"), "fp32", np.array([batch_size]), None)
     assert bounds_of(np.ones(1), np.zeros(1), by_bound) == (bound,)

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from case_tables import each_row
 
 from predictor.answers.explain import explain_measurements, is_measurement_table
 from predictor.cnns.zoo import zoo_cnn
@@ -114,13 +115,7 @@ def test_recorded_kernels_that_change_are_switches():
     assert (switch.layer, switch.before, switch.after, switch.factor) == (layer, "gemm", "winograd", None)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "is_one"),
-    [
-        ("a.csv", "gpu,cnn,iteration_time_ms\n", True), ("a.csv", "index,name,type\n", False), ("a.csv", "", False),
-        ("a.csv.gz", "", True), ("a.onnx", "", False),
-    ],
-)  # fmt: skip
+@each_row
 def test_a_measurement_table_is_told_from_a_layer_table_by_its_columns(tmp_path, name, content, is_one):
     (tmp_path / name).write_text(content)
     assert is_measurement_table(tmp_path / name) is is_one

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from case_tables import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,21 +53,7 @@ def test_the_limit_that_is_missed_most_counts(plan, cost, share):
     assert (None if missed is None else missed.tolist()) == (None if share is None else [share])
 
 
-@pytest.mark.parametrize(
-    ("given_as", "hours"),
-    [
-        (36, 36.0),
-        ("36", 36.0),
-        ("36h", 36.0),
-        ("90min", 1.5),
-        ("90 minutes", 1.5),
-        ("2d", 48.0),
-        ("1.5 days", 36.0),
-        ("1h30m", 1.5),
-        ("1 day, 12 hours", 36.0),
-        ("3 weeks", 504.0),
-    ],
-)
+@each_row
 def test_a_deadline_has_a_unit(given_as, hours):
     assert Plan(deadline_h=given_as).deadline_h == hours
 

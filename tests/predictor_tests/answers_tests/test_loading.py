@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from case_tables import each_row
 
 from predictor.answers.answer import answer, predict
 from predictor.answers.compare import compare
@@ -303,16 +304,7 @@ def test_what_mixed_precision_saves_is_bound_by_loading_too():
     assert of_part.epoch_time_s == pytest.approx(of_set.epoch_time_s * 128_128 / 1_281_167, rel=0.03)
 
 
-@pytest.mark.parametrize(
-    ("memory_gib", "disk_gb", "samples", "exceeds"),
-    [
-        (64.0, 100.0, None, ("memory", "disk")),
-        (64.0, 900.0, None, ("memory",)),  # read once from the network
-        (512.0, 900.0, None, ()),
-        (None, None, None, ()),
-        (64.0, 100.0, 10_000, ()),  # a part takes its share of the room
-    ],
-)
+@each_row
 def test_data_beyond_memory_and_disk_are_named(memory_gib, disk_gb, samples, exceeds):
     answered = compared(offers=(offer(64.0, memory_gib=memory_gib, disk_gb=disk_gb),), samples=samples)
     assert answered.rows[0].data_exceeds == exceeds
@@ -343,17 +335,7 @@ def test_arrays_are_loaded_slower_the_more_bytes_pass_through_shared_memory():
         assert loaded / 8 == pytest.approx(rate, abs=1)
 
 
-@pytest.mark.parametrize(
-    ("options", "jpegs", "compilations"),
-    [
-        ({"workers": 16}, 1, 0),
-        ({}, 0, 0),
-        ({"loader": "none"}, 0, 0),
-        ({"workers": 0}, 0, 0),
-        ({"capture": "compile"}, 0, 2),
-        ({"capture": "compile", "workers": 16}, 1, 2),
-    ],
-)
+@each_row
 def test_the_start_is_that_of_first_calls_images_workers_and_compiling(options, jpegs, compilations):
     seconds, cnn = ratios_of("start"), zoo_cnn("resnet50")
     start_s = seconds["first_calls_s"] + 256 * first_image_s(cnn) + jpegs * seconds["jpeg_s"]

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from case_tables import each_row
 
 from predictor.answers.answer import predict
 from predictor.cnns.zoo import zoo_cnn
@@ -57,14 +58,7 @@ def test_a_gpu_without_measured_cnns_borrows_the_weights_of_another(operators, n
     assert borrowing.gpu_time_ms != plain.gpu_time_ms
 
 
-@pytest.mark.parametrize(
-    ("kinds", "capture", "method", "column"),
-    [
-        ("operators and target", "eager", "layer-times, anchored", "iteration_time_ms"),
-        ("target", "eager", "anchored", "iteration_time_ms"),  # of the roofline
-        ("operators and target", "graph", "layer-times, anchored", "gpu_time_ms"),
-    ],
-)
+@each_row
 def test_a_target_of_the_same_cnn_is_an_anchor(with_target, kinds, capture, method, column):
     table = with_target if "operators" in kinds else with_target[with_target["kind"] == "target"]
     row = _predict("resnet18", table, capture=capture)

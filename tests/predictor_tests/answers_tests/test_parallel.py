@@ -1,6 +1,7 @@
 """Ways to share one iteration among several GPUs, beside one GPU that has the whole mini-batch."""
 
 import pytest
+from case_tables import each_row
 
 from predictor.answers.answer import predict
 from predictor.answers.parallel import parallel_ways, split_channels
@@ -43,10 +44,7 @@ def test_channels_exchange_the_activations_of_every_layer(rows_by_way):
     assert half_mb == pytest.approx(rows_by_way["channels"].exchanged_mb / 2)
 
 
-@pytest.mark.parametrize(
-    ("host", "vgg", "dcgan"),
-    [("AMD EPYC 7R32", (2.5, 3.1), (1.5, 2.6)), ("p3.16xlarge", (3.0, 3.9), (2.0, 3.4))],
-)
+@each_row
 def test_one_process_for_all_gpus_is_as_slow_as_programs_of_the_study_were(host, vgg, dcgan):
     """Just under 3 times one GPU for the CIFAR VGG and 2 for DCGAN, on 4 GPUs; batch sizes and machine are not known.
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from case_tables import each_row
 
 import epochcast
 from predictor.answers.answer import answer, predict
@@ -140,16 +141,7 @@ def test_a_model_that_answers_nonsense_is_an_error(ask, fake_model, monkeypatch)
         ask()
 
 
-@pytest.mark.parametrize(
-    ("samples", "batch_size", "more", "n_full", "images"),
-    [
-        (257, 256, {}, 1, 1),
-        (100, 256, {}, 0, 100),
-        (50_000, 4096, {"precision": "fp32"}, 12, 848),
-        (50_000, 4096, {"n_gpus": 4, "link": "nvlink3"}, 12, 848),
-        (258, 256, {"gradient_accumulation": 4}, 1, 4),  # four parts of one image
-    ],
-)
+@each_row
 def test_the_last_iteration_of_an_epoch_is_that_of_the_images_left(samples, batch_size, more, n_full, images):
     more = more | {"anchors": [{"gpu": "A100-SXM4-40GB", "batch_size": 64, "iteration_time_ms": 200.0}]}
     (row,), (last,) = (

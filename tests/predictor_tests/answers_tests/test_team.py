@@ -1,6 +1,7 @@
 """Several GPUs in a question: the mini-batch they share, what they add, what is rented, and what is refused."""
 
 import pytest
+from case_tables import each_row
 
 from predictor.answers.answer import answer, predict
 from predictor.answers.compare import compare
@@ -34,15 +35,7 @@ def test_the_interval_grows_with_what_was_not_measured():
     assert widths == sorted(set(widths))
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({}, "link: training on 8 GPUs over nvlink4"),
-        ({"n_gpus": 16, "nodes": 2, "link": "infiniband_400g"}, "nodes: 2 machines"),
-        ({"gpu": "Tesla V100-SXM2-16GB", "framework": "chainer"}, "measured with PyTorch, not with chainer"),
-        ({"sync_batch_norm": True}, "sync_batch_norm: computed"),
-    ],
-)
+@each_row
 def test_what_was_not_measured_of_a_team_is_named(options, words):
     assert words in "; ".join(map(str, row_of(**options).extrapolates))
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from case_tables import each_row
 
 from predictor.catalogue.devices import all_gpus, check_precision, find_gpu, load_gpus, precisions_of
 from predictor.errors import OutOfRangeError, SchemaError, UnknownGpuError
@@ -68,16 +69,7 @@ def test_every_name_and_alias_finds_its_gpu():
     assert all(find_gpu(name) == gpu for gpu in all_gpus() for name in (gpu.name, *gpu.aliases))
 
 
-@pytest.mark.parametrize(
-    ("written", "precisions"),
-    [
-        ("K80", ("fp32",)),
-        ("M60", ("fp32",)),
-        ("GTX 1080 Ti", ("fp32", "fp16", "amp_fp16")),
-        ("T4", ("fp32", "fp16", "amp_fp16")),
-        ("H200", ("fp32", "tf32", "fp16", "amp_fp16", "amp_bf16")),
-    ],
-)
+@each_row
 def test_precisions_follow_from_compute_capability(written, precisions):
     assert precisions_of(find_gpu(written)) == precisions
 

@@ -1,6 +1,7 @@
 """Links: their table, the time of an all-reduce, and what joins the GPUs of an offer."""
 
 import pytest
+from case_tables import each_row
 
 from predictor.catalogue.devices import all_gpus, find_gpu
 from predictor.catalogue.links import BASES, JOINS, all_links, find_link, usual_link
@@ -53,14 +54,7 @@ def test_a_gpu_without_known_link_asks_for_one():
         usual_link(unknown, ())
 
 
-@pytest.mark.parametrize(
-    ("name", "joins", "words"),
-    [
-        ("nvlink4", "node", "no link between machines is called 'nvlink4'"),
-        ("nvlink-4", "gpu", "Nearest: 'nvlink4'"),
-        ("ethernet_1g", "gpu", r"ethernet_1g joins machines: pass nodes, too\."),
-    ],
-)
+@each_row
 def test_an_unknown_link_is_refused_with_the_nearest_of_the_right_sort(name, joins, words):
     with pytest.raises(SchemaError, match=words):
         find_link(name, joins)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 
 import pytest
+from case_tables import each_row
 
 from predictor.catalogue.live_offers import SOURCE, live_offers, updated_offers
 from predictor.catalogue.offers import load_offers, write_offers
@@ -111,10 +112,7 @@ def test_a_written_price_file_is_read_back_as_it_was(tmp_path):
     assert load_offers(tmp_path / "prices.csv") == shipped
 
 
-@pytest.mark.parametrize(
-    ("providers", "words"),
-    [(["linode"], "Unknown provider: linode"), (["runpod"], "no offer of a known GPU")],
-)
+@each_row
 def test_an_unknown_provider_and_a_catalogue_without_a_known_gpu_are_refused(providers, words, recorded):
     (recorded / "runpod.csv").write_text(HEADER)
     with pytest.raises(OutOfRangeError, match=words):

@@ -1,21 +1,13 @@
 """What a GPU sustains, from its specifications."""
 
 import pytest
+from case_tables import each_row
 
 from predictor.catalogue.devices import all_gpus, find_gpu, precisions_of, rates_of, sustained_clock_ghz
 from predictor.errors import OutOfRangeError
 
 
-@pytest.mark.parametrize(
-    ("name", "lowest_ghz", "highest_ghz"),
-    [
-        ("Tesla T4", 0.9, 1.2),
-        ("RTX 3090", 1.6, 1.8),
-        ("Quadro RTX 6000", 1.5, 1.6),
-        ("A10G", 1.5, 1.71),
-        ("H100 SXM", 1.85, 1.98),
-    ],
-)
+@each_row
 def test_a_card_sustains_the_clock_that_it_is_known_to_hold(name, lowest_ghz, highest_ghz):
     assert lowest_ghz < sustained_clock_ghz(find_gpu(name)) < highest_ghz
 
@@ -69,16 +61,7 @@ def test_memory_streams_at_a_share_of_its_bandwidth_by_technology(name, share):
     assert rates_of(gpu, "fp32").bytes_per_ms == pytest.approx(share * gpu.memory_bandwidth_gb_per_s * 1e6)
 
 
-@pytest.mark.parametrize(
-    ("precision", "peak"),
-    [
-        ("tf32", "peak_tf32_tflop_per_s"),
-        ("fp32_or_tf32", "peak_tf32_tflop_per_s"),
-        ("fp16", "peak_fp16_tensor_tflop_per_s"),
-        ("amp_fp16", "peak_fp16_tensor_tflop_per_s"),
-        ("amp_bf16", "peak_bf16_tensor_tflop_per_s"),
-    ],
-)
+@each_row
 def test_each_precision_has_its_own_tensor_peak(precision, peak):
     gpu = find_gpu("NVIDIA H200")
     rates = rates_of(gpu, precision)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from case_tables import each_row
 
 from predictor.cnns.layer_csv import LAYER_TABLE_COLUMNS, read_layer_table_csv
 from predictor.cnns.layer_table import (
@@ -105,29 +106,7 @@ def test_a_generator_has_the_size_of_the_image_that_it_makes(tmp_path):
     assert read_layer_table_csv(tmp_path / "g.csv").image_size == 4
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        ("in_channels,", "", "line 1: missing column in_channels"),
-        ("in_channels,", "in_chanels,", "missing column in_channels"),
-        ("parameters\n", "parameters,notes\n", "unknown column 'notes'"),
-        ("parameters\n", "parameters,name\n", "column 'name' is given twice"),
-        ("conv2d", "conv2e", "line 2: unknown type 'conv2e'. Nearest: 'conv2d'"),
-        ("activation,relu", "activation,rellu", "line 3: unknown kind of activation 'rellu'. Nearest:"),
-        ("conv2d,,", "conv2d,relu,", "line 2: kind 'relu' is given"),
-        ("34944", "34944.5", "line 2: parameters is '34944.5', not a whole number"),
-        ("34944", "-1", "line 2: parameters is '-1', not a whole number"),
-        ("34944", "", "line 2: parameters is empty"),
-        ("34944", "34944,1", "line 2: 21 values under 20 columns"),
-        (",55,55,11", ",56,55,11", "line 2: conv2d 'conv1': out_height 56 does not follow"),
-        ("1,1,34944", "1,5,34944", "in_channels 3 is not a multiple of groups 5"),
-        ("activation,relu,0,96", "activation,relu,0,95", "out_channels 96 differs from in_channels 95"),
-        ("add,,0 1,", "add,,0 2,", "line 4: inputs names row 2"),
-        ("add,,0 1,", "add,,0;1,", "line 4: inputs is '0;1'"),
-        ("\n1,relu", "\n5,relu", "line 3: index is '5', but rows count from 0, so 1 is due"),
-        ("-1,3,224", "-1,3,", "in_height is empty, so the image size is unknown"),
-    ],
-)
+@each_row
 def test_what_is_wrong_is_said_with_its_line(written, old, new, complaint):
     _changed(written, old, new)
     with pytest.raises(SchemaError) as refusal:
@@ -170,18 +149,7 @@ def test_a_recorded_step_is_read_again_with_its_mode_and_its_warnings(recorded):
     )
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        ("448,256,4", "448,128,4", "line 3: batch_size is '256', but '128' in the rows before"),
-        ("448,256,4", "448,0,4", "batch_size is 0. Valid: 1 to 65,536"),
-        ("448,256,4", "448,,4", "parts is '4', but batch_size is empty"),
-        ("amp_bf16", "amp_bf61", "unknown precision 'amp_bf61'. Nearest: 'amp_bf16'"),
-        ("18.25", "-1", "optimizer_passes is '-1', not a number of at least 0"),
-        ("loop", "loops", "unknown optimizer_form 'loops'. Nearest: 'loop'"),
-        ("operator: fft", "operators: fft", "warnings has 'operators: fft_c2c, stft'"),
-    ],
-)
+@each_row
 def test_a_wrong_word_of_a_recorded_step_is_refused(recorded, old, new, complaint):
     text = recorded.read_text(encoding="utf-8")
     recorded.write_text(text.replace(old, new, 1 if "rows before" in complaint else -1), encoding="utf-8")

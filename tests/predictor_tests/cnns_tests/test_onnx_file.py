@@ -5,6 +5,7 @@ import random
 import sys
 
 import pytest
+from case_tables import each_row
 from onnx_files import onnx_model
 
 from predictor.cnns.layer_table import LayerTable
@@ -28,11 +29,7 @@ def test_weights_in_another_file_are_never_opened(onnx, tmp_path):
     assert from_onnx(tmp_path / "apart.onnx").parameters == 108
 
 
-@pytest.mark.parametrize(
-    ("producer", "image", "normalized", "flagged"),
-    [("tf2onnx", "x", False, True), ("pytorch", "keras_tensor", False, True), ("tf2onnx", "x", True, False),
-     ("pytorch", "x", False, False)],
-)  # fmt: skip
+@each_row
 def test_a_file_of_keras_without_batch_norms_names_the_file_to_give_and_casts_to_the_same_type_are_nothing(
     onnx, tmp_path, producer, image, normalized, flagged
 ):

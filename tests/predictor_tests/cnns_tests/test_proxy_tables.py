@@ -1,6 +1,7 @@
 """Proxy CNNs: a name gives a CNN whose one convolution has that name."""
 
 import pytest
+from case_tables import each_row
 
 from predictor.cnns.proxies import FOUNDING_PROXIES, proxy_name, proxy_table
 from predictor.cnns.zoo import zoo_cnn
@@ -42,18 +43,7 @@ def test_the_founding_proxies_hold_every_convolution_of_the_cifar_vgg_and_the_sl
     assert set(FOUNDING_PROXIES) == set(convolutions(zoo_cnn("vgg_cifar"))) | slides
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("resnet50", "names no proxy CNN"),
-        ("16_128", "names no proxy CNN"),
-        ("16_128_128_k3", "names no proxy CNN"),
-        ("16_0_128", "at least 1"),
-        ("16_96_96_k3_s1_g5", "do not divide"),
-        ("2_8_8_k11_s1_g1_d2", "names no proxy CNN"),
-        ("1_8_8_k2_s1_g1", "does not fit"),
-    ],
-)
+@each_row
 def test_a_name_that_means_no_proxy_is_refused_with_the_reason(name, why):
     with pytest.raises(SchemaError, match=why):
         proxy_table(name)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import refit_differences
+from case_tables import each_row
 
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError
@@ -105,17 +106,7 @@ def test_without_published_measurements_it_says_which_figures_lack_them(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("judge", "scenario", "limit"),
-    [
-        ("compile", "gpu", 0.11),
-        ("several-gpus", "iteration", 0.02),
-        ("energy", "cnn", 0.10),
-        ("memory", "", 0.05),
-        ("epochs", "later resnet50", 0.05),
-        ("starts", "", 0.30),
-    ],
-)
+@each_row
 def test_our_own_tables_are_judged(judge, scenario, limit):
     judged = figures.JUDGES[judge](judges.Request((scenario,)))
     assert figures.value_of(ANY, judged).error < limit

@@ -6,6 +6,7 @@ from pathlib import Path
 import judges
 import pandas as pd
 import pytest
+from case_tables import each_row
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 with Path(__file__).with_name("forecast_sentences.csv").open(newline="", encoding="utf-8") as _file:
@@ -18,18 +19,7 @@ def errors():
     return judges.forecast_errors().set_index(["campaign", "quantity"])
 
 
-@pytest.mark.parametrize(
-    "campaign",
-    [
-        "trainings",
-        "strangers by h100_16_cores",
-        "strangers again by h100_16_cores",
-        "third trainings",
-        "third trainings by h100_16_cores",
-        "third trainings by host file before",
-        "third trainings by host file after",
-    ],
-)
+@each_row
 def test_the_table_of_recorded_steps_has_the_errors_of_its_campaigns(errors, campaign):
     rows = errors.loc[campaign]
     percents = " | ".join(f"{rows.loc[name, 'error']:.1%}".replace("%", " %") for name in QUANTITIES)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from case_tables import each_row
 
 from predictor.errors import DataError
 from predictor.evaluation.scenarios import SCENARIOS, find_scenario
@@ -113,13 +114,7 @@ def test_unseen_cnn_tests_every_row_and_problem_scaling_each_interior_batch_size
         assert sorted(row for fold, _ in _folds(name, features) for row in fold.test) == list(rows)
 
 
-@pytest.mark.parametrize(
-    ("name", "keys"),
-    [
-        ("problem-scaling", ["gpu", "cnn", "image_size", "batch_size"]),
-        ("problem-and-hardware-scaling", ["cnn", "image_size", "batch_size"]),
-    ],
-)
+@each_row
 def test_the_held_out_batch_size_of_a_cnn_is_in_no_fit(name, keys, features):
     for fold, table in _folds(name, features):
         rows = fold.train if name == "problem-scaling" else np.concatenate([fold.train, fold.anchors])
@@ -141,14 +136,7 @@ def test_epochs_that_were_not_timed_are_left_out(features):
     assert not any(0 in np.concatenate([fold.train, fold.test]) for fold in folds)
 
 
-@pytest.mark.parametrize(
-    ("source", "scenario", "takes_part"),
-    [
-        ("my lab", "unseen-cnn", True),
-        ("my lab", "unseen-gpu-specs-lambda", True),
-        ("profet", "unseen-gpu-specs-lambda", False),
-    ],
-)
+@each_row
 def test_a_published_table_takes_part_in_its_own_scenarios_and_one_of_ones_own_in_every(
     source, scenario, takes_part, features
 ):

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from case_tables import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,10 +28,7 @@ def _series(**batch_sizes: list[int]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@pytest.mark.parametrize(
-    ("train", "anchors", "words"),
-    [([1, 2], [], "fold 'x' tests 1 rows that are in its train, e.g. 2"), ([1], [3], "in its anchors")],
-)
+@each_row
 def test_a_fold_refuses_to_test_what_is_known(train, anchors, words):
     with pytest.raises(SchemaError, match=words):
         Fold("x", np.array(train), np.array(anchors, dtype=int), np.array([2, 3]))

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from case_tables import each_row
 
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.inputs import InputMeasurement, WorkerRate, read_input, write_input
@@ -28,20 +29,7 @@ def test_a_busy_machine_needs_as_many_workers_as_vcpus():
         _ = few.samples_per_vcpu_second
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"format_version": 2}, "format_version is 2"),
-        ({"rates": [{"workers": 2, "samples_per_s": 10.0}]}, "include 1"),
-        (
-            {"rates": [{"workers": 1, "samples_per_s": 0.0}]},
-            "samples_per_s 0.0 is not a finite number above 0",
-        ),
-        ({"rates": [{"workers": 1, "samples_per_s": True}]}, "samples_per_s True"),
-        ({"rates": [{"workers": 1.5, "samples_per_s": 9.0}]}, "workers 1.5 is not a whole number"),
-        ({"vcpus": -1}, "vcpus -1"),
-    ],
-)
+@each_row
 def test_a_damaged_file_is_refused_with_the_next_step(tmp_path, changed, message):
     path = tmp_path / "input.json"
     write_input(MEASURED, path)

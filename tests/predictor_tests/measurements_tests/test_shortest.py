@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pandas as pd
 import pytest
+from case_tables import each_row
 
 import epochcast
 from predictor.catalogue.devices import find_gpu
@@ -42,32 +43,13 @@ def test_a_third_of_the_arithmetic_is_the_limit():
         check_not_too_short(bound_ms * LEAST_SHARE * 0.999, *configuration)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"iteration_time_ms": 0.566},
-        {"gpu_time_ms": 0.566},
-        {"pass": "forward", "iteration_time_ms": 0.2},
-        {"n_gpus": 4, "iteration_time_ms": 0.2},
-        {"kind": "target", "capture": "compile", "iteration_time_ms": 0.566},
-    ],
-)
+@each_row
 def test_a_row_off_by_a_thousand_is_refused_by_its_number(change):
     with pytest.raises(OutOfRangeError, match=r"mine, line 3: the time of .* impossible"):
         check_rows_not_too_short(rows(**change), "mine", "line", [2, 3])
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"pass": "forward", "iteration_time_ms": 70.0},
-        {"n_gpus": 8, "iteration_time_ms": 30.0},
-        {"gpu": "cpu:some model", "iteration_time_ms": 0.5},
-        {"cnn": "one of my own", "iteration_time_ms": 0.5},
-        {"kind": "operator", "cnn": "relu_64x56x56", "iteration_time_ms": 0.001},
-        {"batch_size": 1, "iteration_time_ms": 9.0},
-    ],
-)
+@each_row
 def test_what_can_be_or_is_not_known_passes(change):
     check_rows_not_too_short(rows(**change), "mine")
 

@@ -5,6 +5,7 @@ from dataclasses import astuple
 import numpy as np
 import pandas as pd
 import pytest
+from case_tables import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,18 +37,7 @@ def test_a_validation_pass_takes_a_third_of_as_many_iterations():
     assert (validated - plain).tolist() == pytest.approx([4 * 0.003])
 
 
-@pytest.mark.parametrize(
-    ("samples", "local_batch_size", "n_gpus", "parts", "images"),
-    [
-        (257, 256, 1, 1, 1),
-        (256, 256, 1, 1, 256),
-        (0, 256, 1, 1, 256),  # no pass: its last iteration is a full one, and there are -1 before it
-        (100, 256, 1, 1, 100),
-        (2570, 64, 4, 1, 3),  # 643 images of each GPU
-        (2559, 64, 4, 1, 64),  # one image is repeated
-        (257, 256, 1, 4, 4),  # four parts of one image
-    ],
-)
+@each_row
 def test_the_last_mini_batch_has_what_is_left(samples, local_batch_size, n_gpus, parts, images):
     assert last_mini_batch(samples, np.array([local_batch_size]), n_gpus, parts).tolist() == [images]
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from case_tables import each_row
 
 from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers, workers_start_s
 
@@ -29,14 +30,7 @@ def test_vcpus_and_a_slow_source_bound_workers_and_are_shared_by_the_gpus_of_a_m
     assert float(slow.time_ms[0]) == pytest.approx(64 / 40 * 1000)
 
 
-@pytest.mark.parametrize(
-    ("changed", "joined_ms"),
-    [
-        ({"workers": 4}, [160.0, 160.0, 160.0]),  # the slower of loading and training
-        ({"workers": 8}, [100.0, 90.0, 110.0]),
-        ({"workers": 8, "spread": 2.0}, [100.0, 90.0, 160.0]),  # a spread widens the interval alone
-    ],
-)
+@each_row
 def test_the_slower_of_loading_and_training_bounds_an_iteration(changed, joined_ms):
     times = feed(**changed).loading(np.array([64]), 1).joined_ms(*ONE_MS)
     assert [float(ms[0]) for ms in times] == joined_ms

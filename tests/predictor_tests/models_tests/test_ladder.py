@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from case_tables import each_row
 
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
@@ -238,16 +239,7 @@ def test_autotuning_leaves_the_host_time_as_it_is():
     assert by_own_host.iteration_time_ms[0] == pytest.approx(79.9, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    ("gpu", "mode", "method"),
-    [
-        ("V100-SXM2-16GB", {}, "auto"),
-        ("H100 PCIe", {"framework": "chainer"}, "auto"),
-        ("H200", {"precision": "tf32", "memory_format": "channels_last"}, "auto"),
-        ("H200", {"precision": "tf32"}, "roofline"),
-        ("H200", {"precision": "tf32", "capture": "compile"}, "roofline"),
-    ],
-)
+@each_row
 def test_autotuned_convolutions_that_nobody_measured_take_a_twentieth_less(gpu, mode, method):
     devices = [(find_gpu(gpu), Mode(**mode, autotune=tune)) for tune in (False, True)]
     plain, tuned = Model.load().forecasts(zoo_cnn("resnet50"), devices, [32], method=method)

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from case_tables import each_row
 
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
@@ -94,14 +95,7 @@ def test_intervals_surround_the_answer_and_widen_where_shapes_are_missing(table,
     assert (blind_high / blind_low > high / low).all()
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"gpu": "Tesla T4"}, r"on Tesla T4 .* measured: NVIDIA H200"),
-        ({"memory_format": "channels_last"}, "channels_last"),
-        ({"layer_table": None}, "has no layer table"),
-    ],
-)
+@each_row
 def test_what_has_no_operators_or_layers_is_refused_with_what_there_is(table, targets, changed, words):
     with pytest.raises(OutOfRangeError, match=words):
         _fitted(table).predict(targets.assign(**changed))

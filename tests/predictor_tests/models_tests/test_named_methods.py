@@ -9,6 +9,7 @@ from hashlib import sha256
 import numpy as np
 import pandas as pd
 import pytest
+from case_tables import each_row
 from grid_rows import grid_rows
 
 import epochcast
@@ -179,18 +180,7 @@ def test_a_fit_of_methods_reads_the_errors_of_an_evaluation(of_processor, tmp_pa
     assert [str(error) for error in model.named_methods().errors["proxy-times"]] == ["both by 25 %"]
 
 
-@pytest.mark.parametrize(
-    ("changed", "method"),
-    [
-        ({}, "proxy-times"),
-        ({"batch_sizes": [1024]}, "layer-times"),  # beyond those that were timed
-        ({"host": "p3.2xlarge"}, "layer-times"),
-        ({"gpus": "Tesla T4"}, "roofline"),
-        ({"framework": "pytorch"}, "layer-times"),
-        ({"measurements": ["proxies", "vgg_cifar_cnns"]}, "proxy-times"),
-        ({"measurements": ["vgg_cifar_cnns"]}, "layer-times, anchored"),
-    ],
-)
+@each_row
 def test_auto_takes_the_method_that_is_judged_better_for_what_is_known(changed, method):
     asked = {
         "cnn": "vgg_cifar",

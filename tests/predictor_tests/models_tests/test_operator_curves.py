@@ -1,7 +1,7 @@
 """Curves over batch sizes: linear in between, flat beyond, and no batch size looked at that does not matter."""
 
 import numpy as np
-import pytest
+from case_tables import each_row
 
 from predictor.models.layer_times.interpolation import Curves, between, needed
 
@@ -9,25 +9,14 @@ SIZES = np.array([4.0, 16.0, 64.0, 256.0])
 VALUES = np.array([[1.0, 2.0, 4.0, 8.0], [np.nan, 5.0, np.nan, 7.0], [np.nan] * 4])
 
 
-@pytest.mark.parametrize(
-    ("row", "sizes", "values", "beyond"),
-    [
-        (0, (4.0, 8.0, 32.0), [1.0, 1.5, 3.0], [0, 0, 0]),  # linear in the logarithm
-        (1, (16.0, 64.0, 256.0), [5.0, 6.0, 7.0], [0, 0, 0]),  # joined between known sizes
-        (1, (4.0, 512.0), [5.0, 7.0], [-1, 1]),  # flat beyond its ends
-        (2, (16.0,), [0.0], [0]),  # zero where unknown
-    ],
-)
+@each_row
 def test_a_curve_joins_the_batch_sizes_that_are_known(row, sizes, values, beyond):
     curves = Curves.of(SIZES, np.isfinite(VALUES))
     along = curves.along(np.array([row]), VALUES[[row]], np.array(sizes))
     assert (list(along[0][0].round(12)), list(along[1][0])) == (values, beyond)
 
 
-@pytest.mark.parametrize(
-    ("batch_sizes", "positions"),
-    [([64], [2]), ([20], [1, 2]), ([4, 256], [0, 3]), ([1], [0]), ([1000], [3]), ([5, 300], [0, 1, 3])],
-)
+@each_row
 def test_only_the_batch_sizes_around_those_asked_about_are_needed(batch_sizes, positions):
     assert list(needed(np.log(SIZES), np.log(batch_sizes))) == positions
 

@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from case_tables import each_row
 
 from predictor.catalogue.devices import device_of, find_gpu
 from predictor.catalogue.modes import Mode
@@ -160,10 +161,7 @@ def test_elementwise_work_follows_the_proxy_that_streams(first_gpu):
     assert twice.terms(case)["elementwise"] == pytest.approx(2 * once)
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [({"gpu": "cpu:AMD EPYC"}, "pytorch on processors"), ({"framework": "chainer"}, "chainer on GPUs")],
-)
+@each_row
 def test_a_law_is_carried_neither_to_processors_nor_to_other_frameworks(first_gpu, changed, words):
     more = _proxies(_on(first_gpu, "Tesla K80")).assign(**changed)
     fitted = _fit(pd.concat([first_gpu, more], ignore_index=True))

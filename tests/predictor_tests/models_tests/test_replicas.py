@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from case_tables import each_row
 from ratios_fit import REPLICAS, replicas_pairs
 
 from predictor.answers.answer import predict
@@ -45,10 +46,7 @@ def test_the_spread_holds_nine_of_ten_iterations_of_cnns_held_out(pairs):
     assert 0.87 <= np.mean(np.array(wrong) <= shipped.spread) <= 0.94
 
 
-@pytest.mark.parametrize(
-    ("cnn", "batch_size", "precision", "measured_ms", "factor"),
-    [("resnet50", 128, "tf32", 107, 1.25), ("resnet50", 128, "amp_fp16", 131, 1.25), ("vgg16", 64, "tf32", 55, 1.25)],
-)  # fmt: skip
+@each_row
 def test_dataparallel_takes_as_long_as_on_two_h200(cnn, batch_size, precision, measured_ms, factor):
     row = row_of(cnn, batch_size, precision=precision, parallel="dp")
     assert row.low_ms < measured_ms < row.high_ms
@@ -73,16 +71,7 @@ def test_more_gpus_take_the_host_longer_and_the_interval_holds_a_host_of_two():
     assert "threads take turns" in str(four.extrapolates[0])
 
 
-@pytest.mark.parametrize(
-    ("options", "about"),
-    [
-        ({"n_gpus": 1}, "n_gpus is 1"),
-        ({"n_gpus": 4, "nodes": 2, "link": "efa_100g"}, "nodes is 2"),
-        ({"sync_batch_norm": True}, "sync_batch_norm is True"),
-        ({"framework": "chainer"}, "framework chainer"),
-        ({"capture": "compile"}, "capture compile"),
-    ],
-)
+@each_row
 def test_what_dataparallel_cannot_do_is_refused(options, about):
     with pytest.raises(SchemaError, match=about):
         row_of(parallel="dp", **options)

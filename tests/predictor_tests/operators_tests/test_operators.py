@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from case_tables import each_row
 from ratios_fit import measured_cnn
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
@@ -88,15 +89,7 @@ def test_layer_scale_and_residual_stream_of_convnext_are_wide_under_mixed_precis
     assert all(add.wide_input for add in adds)
 
 
-@pytest.mark.parametrize(
-    ("memory_format", "narrow", "wide"),
-    [
-        ("nchw", False, False),
-        ("nchw", True, False),
-        ("channels_last", False, False),
-        ("channels_last", True, True),
-    ],
-)
+@each_row
 def test_a_convolution_behind_a_group_norm_reads_what_its_mode_makes_of_the_map(memory_format, narrow, wide):
     table, _ = measured_cnn("other_families.group_norm_se", 64)
     convolutions = [o for o in operators_of(table) if o.type == "conv2d" and o.wide_in_nchw]

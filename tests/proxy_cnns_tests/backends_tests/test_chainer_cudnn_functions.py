@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from case_tables import each_row
 from pretended_cudnn import PretendedCudnn
 
 from predictor.errors import SchemaError
@@ -86,10 +87,7 @@ def test_vectors_are_maps_of_one_pixel(plans, cudnn):
     assert (sizes, y.shape) == ([0, 0, 8, 5, 1, 1], (8, 5))
 
 
-@pytest.mark.parametrize(
-    ("maps", "narrow", "wide"),
-    [("float16", "float32", "float32"), ("float16", "float16", "float32"), ("float64", "float64", "float64")],
-)
+@each_row
 def test_half_precision_parameters_are_widened_and_statistics_written_back(plans, cudnn, maps, narrow, wide):
     """Parameters that are wide already are handed over themselves; double precision is scaled in double."""
     parameters, names = _parameters(3, narrow), ("bnScale", "bnBias", "runningMean", "runningVar")
@@ -215,10 +213,7 @@ def test_chainers_batch_norm_outside_training_reaches_cudnn(enabled, cudnn):
     assert len(cudnn.arguments_of("cudnnBatchNormalizationForwardInference")) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "deterministic", "mode"),
-    [("max_pooling_2d", False, 0), ("max_pooling_2d", True, 3), ("average_pooling_2d", False, 1)],
-)
+@each_row
 def test_chainers_pooling_reaches_cudnn(enabled, cudnn, as_on_a_gpu, name, deterministic, mode):
     with enabled.using_config("cudnn_deterministic", deterministic):
         maps = np.ones((2, 3, 9, 9), np.float32)

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
+from case_tables import each_row
 
 from predictor.cnns.builder import NetBuilder
 from predictor.cnns.families.vgg import vgg_cifar
@@ -27,24 +28,7 @@ def test_vgg_cifar_takes_its_number_of_classes():
     assert zoo_cnn("vgg_cifar").parameters - net.table().parameters == 90 * 512
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("resnet18_cifar", 11_173_962),
-        ("mnist_cnn", 1_199_882),
-        ("lenet5", 61_706),
-        ("dcgan_generator", 3_576_704),
-        ("dcgan_discriminator", 2_765_568),
-        ("resnet20_cifar", 272_474),
-        ("resnet56_cifar", 855_770),
-        ("resnet110_cifar", 1_730_714),
-        ("resnet164_cifar", 1_703_258),
-        ("resnet9", 6_573_120),
-        ("densenet_bc_cifar", 769_162),
-        ("shufflenet_v2_cifar", 1_263_854),
-        ("airbench94", 1_972_792),
-    ],
-)
+@each_row
 def test_a_small_cnn_has_its_published_number_of_parameters(name, parameters):
     assert zoo_cnn(name).parameters == parameters
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from case_tables import each_row
 
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
@@ -62,10 +63,7 @@ class TestProfetsTables:
         assert types[3:5] == ["multiply", "add"]
 
 
-@pytest.mark.parametrize(
-    ("size_in", "size_out", "kernel", "stride", "padding"),
-    [(224, 224, 3, 1, 1), (224, 112, 3, 2, 1), (8, 8, 2, 1, None), (32, 8, 1, 4, 0), (5, 5, 1, 1, 0)],
-)
+@each_row
 def test_the_smallest_padding_reproduces_the_size(size_in, size_out, kernel, stride, padding):
     assert smallest_padding(size_in, size_out, kernel, stride) == padding
 
