@@ -8,15 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from predictor.catalogue.modes import CAPTURES, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
 from predictor.checks import MAX_BATCH_SIZE, MAX_IMAGE_SIZE
-from predictor.cnns.layer_table import (
-    Layer,
-    LayerTable,
-    Step,
-    TableWarning,
-    image_side,
-    layer_complaint,
-    table_complaint,
-)
+from predictor.cnns import layer_table
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
 
@@ -49,7 +41,7 @@ _SPECIAL: dict[str, Any] = {
     "derived": (Annotated[int, Field(ge=0, le=10**13)] | None, None),
 }
 _OWN = ("index", "inputs", "parameters")
-_AS_SENT = tuple(column.name for column in fields(Layer) if column.name not in _OWN)
+_AS_SENT = tuple(column.name for column in fields(layer_table.Layer) if column.name not in _OWN)
 
 
 def _size(column: Column[Any]) -> tuple[Any, Any]:
@@ -76,7 +68,7 @@ else:
         "LayerIn",
         __doc__="A row of a layer table: one operator at one image size, shapes per image; null means unknown.",
         __config__=STRICT,
-        **{column.name: _SPECIAL.get(column.name) or _size(column) for column in fields(Layer)},
+        **{column.name: _SPECIAL.get(column.name) or _size(column) for column in fields(layer_table.Layer)},
     )
 
 
@@ -126,7 +118,7 @@ class LayerTableIn(BaseModel):
     step: StepIn | None = None
 
 
-def inline_table(posted: LayerTableIn) -> LayerTable:
+def inline_table(posted: LayerTableIn) -> layer_table.LayerTable:
     """Layer table of the core from a posted one; SchemaError names the row and column that contradict others."""
     try:
         return _table(posted)
@@ -138,7 +130,7 @@ def inline_table(posted: LayerTableIn) -> LayerTable:
 _MOST_INPUTS = 100_000  # ten of each of the most layers; looking at 700,000 took seconds
 
 
-def _table(posted: LayerTableIn) -> LayerTable:
+def _table(posted: LayerTableIn) -> layer_table.LayerTable:
     n_inputs = sum(len(row.inputs or ()) for row in posted.layers)
     if n_inputs > _MOST_INPUTS:
         raise SchemaError(
@@ -146,25 +138,25 @@ def _table(posted: LayerTableIn) -> LayerTable:
             "fewer steps."
         )
     layers = tuple(_layer(row, position) for position, row in enumerate(posted.layers))
-    size = posted.image_size or image_side(layers)
+    size = posted.image_size or layer_table.image_side(layers)
     if not size:
         raise SchemaError("layer_table.image_size: it is missing, and so is the first layer's in_height.")
-    table = LayerTable(
+    table = layer_table.LayerTable(
         posted.name,
         size,
         layers,
         source="api",
-        warnings=tuple(TableWarning(warning.kind, warning.about) for warning in posted.warnings),
-        step=None if posted.step is None else Step(**posted.step.model_dump()),
+        warnings=tuple(layer_table.TableWarning(warning.kind, warning.about) for warning in posted.warnings),
+        step=None if posted.step is None else layer_table.Step(**posted.step.model_dump()),
     )
-    complaint = table_complaint(table)
+    complaint = layer_table.table_complaint(table)
     if complaint is not None:
         position, column, why = complaint
         raise SchemaError(f"layer_table.layers[{position}].{column}: {why}")
     return table
 
 
-def _layer(posted: LayerIn, position: int) -> Layer:
+def _layer(posted: LayerIn, position: int) -> layer_table.Layer:
     where = f"layer_table.layers[{position}]"
     if posted.index not in (None, position):
         raise SchemaError(
@@ -176,13 +168,13 @@ def _layer(posted: LayerIn, position: int) -> Layer:
         raise SchemaError(f"{where}: an activation has a kind, and nothing else has; type is {posted.type}.")
     if posted.parameters is None and OPERATOR_TYPES[posted.type].weights:
         raise SchemaError(f"{where}: parameters is missing. Give how many the {posted.type} trains, or 0.")
-    layer = Layer(
+    layer = layer_table.Layer(
         index=position,
         inputs=None if posted.inputs is None else tuple(posted.inputs),
         parameters=posted.parameters or 0,
         **{name: getattr(posted, name) for name in _AS_SENT},
     )
-    complaint = layer_complaint(layer)
+    complaint = layer_table.layer_complaint(layer)
     if complaint:
         raise SchemaError(f"{where}: {posted.type} {posted.name!r}: {complaint}.")
     return layer

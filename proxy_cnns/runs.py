@@ -25,22 +25,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from predictor.errors import EpochcastError, ProfilingError, SchemaError
+from proxy_cnns import rows_file
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.device import name_of_device
 from proxy_cnns.estimates import estimated_seconds
 from proxy_cnns.jobs import Job, Progress, Report, Request, measure_job, modes_of, remaining
-from proxy_cnns.rows_file import (
-    Run,
-    RunFile,
-    configuration_key,
-    differing,
-    read_run,
-    remove_rows,
-    reopen,
-    rows_path,
-    rows_paths,
-    write_table,
-)
 
 GPU_RESOURCE, CPU_RESOURCE = "GPU", "profile"
 """What a worker that measures GPUs, and one that measures its processor, must offer one of."""
@@ -201,7 +190,7 @@ def measured_by(cluster: Cluster) -> Measure:
                 f"{', '.join(sorted(files))} is code of this machine, which workers are not sent. Measure its "
                 "operators (--preset cnn:FILE.py:make_model), or leave --scheduler out."
             )
-        gathered = _Gathered(request, read_run(request.out, None))
+        gathered = _Gathered(request, rows_file.read_run(request.out, None))
         try:
             while left := gathered.left(deadline):
                 jobs = gathered.requests(left, cluster.places(resource), deadline)
@@ -221,10 +210,10 @@ class _Gathered:
     """The rows that workers send, appended to the file of a run."""
 
     request: Request
-    run: Run
+    run: rows_file.Run
     started: float = field(default_factory=time.perf_counter)
     n_done: int = 0
-    file: RunFile | None = None
+    file: rows_file.RunFile | None = None
     error: EpochcastError | None = None
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     _idle: bool = False
@@ -243,7 +232,9 @@ class _Gathered:
         seconds = [estimated_seconds(configuration) for configuration in left]
         for share in _shares(left, seconds, min(_JOB_S, sum(seconds) / max(1, places))):
             budget_s = deadline - time.perf_counter()
-            unfinished = tuple(config for config in share if self.run.ends(configuration_key(config)) is None)
+            unfinished = tuple(
+                config for config in share if self.run.ends(rows_file.configuration_key(config)) is None
+            )
             if unfinished and self.error is None and budget_s > 0:
                 yield (replace(self.request, configurations=unfinished, budget_s=budget_s),)
 
@@ -263,13 +254,14 @@ class _Gathered:
         else:
             self.environments[job.worker] = job.result
 
-    def _opened(self, identity: dict[str, Any], worker: str) -> RunFile:
+    def _opened(self, identity: dict[str, Any], worker: str) -> rows_file.RunFile:
         """The run's file, into which rows of this identity belong."""
         if self.file is None:
-            self.run = read_run(self.request.out, identity)
-            self.file, self.run.identity = RunFile(rows_path(self.request.out), identity), identity
+            self.run = rows_file.read_run(self.request.out, identity)
+            self.file = rows_file.RunFile(rows_file.rows_path(self.request.out), identity)
+            self.run.identity = identity
         run_identity = self.run.identity or {}
-        differences = differing(run_identity, identity, "{name} {second!r}, not {first!r}")
+        differences = rows_file.differing(run_identity, identity, "{name} {second!r}, not {first!r}")
         if differences:
             raise SchemaError(
                 f"worker {worker} differs from the first: {differences}. A table holds one kind of machine: start a "
@@ -318,7 +310,7 @@ def measure_request(request: Request) -> JobResult:
         (folder / _REQUEST).write_bytes(pickle.dumps(own))
         command = [sys.executable, "-c", _CHILD, name, str(os.getpid())]
         process = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)  # noqa: S603
-        lines = [line for path in rows_paths(own.out) for line in path.read_text().split("\n")[:-1]]
+        lines = [line for path in rows_file.rows_paths(own.out) for line in path.read_text().split("\n")[:-1]]
         result: Result
         if (folder / _RESULT).exists():
             result = pickle.loads((folder / _RESULT).read_bytes())  # noqa: S301 - our own
@@ -351,30 +343,30 @@ def profile(request: Request, report: Report = lambda _: None, measure: Measure 
     failed.
     """
     deadline = _deadline(request)
-    before = read_run(request.out, None)
+    before = rows_file.read_run(request.out, None)
     unfinished = remaining(request.configurations, before)
-    reopened = reopen(request.out) if unfinished else None
+    reopened = rows_file.reopen(request.out) if unfinished else None
     try:
         environment = measure(request, deadline, report)
     except EpochcastError:
         if reopened is not None:
-            run = read_run(request.out, None)
+            run = rows_file.read_run(request.out, None)
             parts = ((getattr(run, name), getattr(before, name)) for name in ("rows", "ended", "failed"))
             if all(after.keys() == earlier.keys() for after, earlier in parts):
-                remove_rows(request.out)  # nothing was added to the finished table, which stays
+                rows_file.remove_rows(request.out)  # nothing was added to the finished table, which stays
         raise
     interrupted = environment.pop("interrupted", False)
-    run = read_run(request.out, None)
+    run = rows_file.read_run(request.out, None)
     if run.failed and not (run.rows or run.ended or remaining(request.configurations, run)):
-        remove_rows(request.out)  # an empty table would stop the next run
+        rows_file.remove_rows(request.out)  # an empty table would stop the next run
         key, reason = next(iter(run.failed.items()))
         raise ProfilingError(
             f"nothing was measured, and {request.out} was not written: {_name(key)} and all other configurations "
             f"failed. {reason}"
         )
-    if rows_paths(request.out):
-        write_table(run, request.out, environment)
-        remove_rows(request.out)
+    if rows_file.rows_paths(request.out):
+        rows_file.write_table(run, request.out, environment)
+        rows_file.remove_rows(request.out)
     return Outcome(
         request.out,
         str((run.identity or {}).get("gpu", "")),

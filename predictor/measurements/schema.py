@@ -6,14 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from predictor.catalogue.modes import (
-    CAPTURES,
-    FLOAT32_MATMUL_PRECISIONS,
-    FRAMEWORKS,
-    MEMORY_FORMATS,
-    OPTIMIZERS,
-    PRECISIONS,
-)
+from predictor.catalogue import modes
 from predictor.catalogue.rows import read_rows
 from predictor.checks import LONGEST_MS
 from predictor.errors import SchemaError
@@ -63,15 +56,15 @@ class Column:
 
 
 _WORDS: dict[str, tuple[str, ...]] = {
-    "framework": (*FRAMEWORKS, "cudnn"),
+    "framework": (*modes.FRAMEWORKS, "cudnn"),
     "device_kind": ("gpu", "cpu"),
     "kind": KINDS,
     "pass": PASSES,
-    "optimizer": OPTIMIZERS,
-    "precision": (*PRECISIONS, "fp32_or_tf32"),
-    "float32_matmul_precision": FLOAT32_MATMUL_PRECISIONS,
-    "memory_format": MEMORY_FORMATS,
-    "capture": CAPTURES,
+    "optimizer": modes.OPTIMIZERS,
+    "precision": (*modes.PRECISIONS, "fp32_or_tf32"),
+    "float32_matmul_precision": modes.FLOAT32_MATMUL_PRECISIONS,
+    "memory_format": modes.MEMORY_FORMATS,
+    "capture": modes.CAPTURES,
     "type": tuple(OPERATOR_TYPES),
     "activation_kind": ACTIVATION_KINDS,
 }

@@ -13,17 +13,7 @@ from predictor.catalogue.devices import Gpu, find_gpu, is_cpu, peak_tflop_per_s
 from predictor.catalogue.modes import MODE_COLUMNS, UNKNOWN, mode_words
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.groups import chips_of
-from predictor.models.base import (
-    UNSEEN,
-    Anchors,
-    Case,
-    Predictor,
-    WholePredictor,
-    cases_of,
-    finite,
-    numbers_of,
-    times_of,
-)
+from predictor.models import base
 from predictor.models.forecast import Reason
 from predictor.models.registry import name_of
 from predictor.operators.work import cnn_flops
@@ -45,7 +35,7 @@ class _Run(NamedTuple):
     reached: float
 
 
-class FlopsRatio(WholePredictor):
+class FlopsRatio(base.WholePredictor):
     """Iteration time proportional to FLOPs / the GPU's peak rate at the precision.
 
     `by_cnn`: whether to keep the runs of the training CNNs; without them only anchors tell CNNs apart, and no training
@@ -69,10 +59,10 @@ class FlopsRatio(WholePredictor):
 
         SchemaError if a column is missing, a GPU has no peak rate at the row's precision, or a time is not above 0.
         """
-        times = times_of(y, len(self._checked(X, _SERIES_COLUMNS)), "iteration_time_ms")
+        times = base.times_of(y, len(self._checked(X, _SERIES_COLUMNS)), "iteration_time_ms")
         shares: dict[str, list[float]] = {}
         self.runs_: dict[_OF_CNN, list[_Run]] = {}
-        for case, rows in cases_of(X):
+        for case, rows in base.cases_of(X):
             reached = times[rows] * _peak(case.gpu, case.mode.precision, SchemaError) / case.batch_sizes
             if case.table is not None:
                 flops = cnn_flops(case.table, 1)
@@ -81,10 +71,10 @@ class FlopsRatio(WholePredictor):
                 runs = map(_Run, [case.gpu.name] * len(rows), case.batch_sizes.tolist(), reached.tolist())
                 self.runs_.setdefault(_of_cnn(case), []).extend(runs)
         self.per_flop_ = {precision: float(np.median(shares[precision])) for precision in sorted(shares)}
-        self.gpus_ = tuple(sorted({case.gpu.name for case, _ in cases_of(X)}))
+        self.gpus_ = tuple(sorted({case.gpu.name for case, _ in base.cases_of(X)}))
         return self
 
-    def parts(self, case: Case) -> dict[str, Array]:
+    def parts(self, case: base.Case) -> dict[str, Array]:
         """The time as one summand, by the runs that are most alike: the case's, else those of the training rows.
 
         OutOfRangeError if a GPU has no peak rate at the precision (it is named), or a CNN without layer table, or a
@@ -102,12 +92,12 @@ class FlopsRatio(WholePredictor):
         per_image = np.array([self._per_image(case, size, runs) for size in case.batch_sizes])
         return {"flops": per_image * case.batch_sizes / peak}
 
-    def scope(self, case: Case) -> tuple[tuple[Reason, ...], ...]:
+    def scope(self, case: base.Case) -> tuple[tuple[Reason, ...], ...]:
         """A reason for caution on GPUs that were not fitted."""
         unknown = (Reason("gpu", "flops-ratio was not fitted on it", 1.0),)
         return (() if case.gpu.name in self.gpus_ else unknown,) * case.batch_sizes.size
 
-    def _per_image(self, case: Case, size: float, runs: Sequence[_Run]) -> float:
+    def _per_image(self, case: base.Case, size: float, runs: Sequence[_Run]) -> float:
         for same_gpu, same_size in _LIKENESS:
             on_gpu = [run for run in runs if not same_gpu or run.gpu == case.gpu.name]
             alike = [run.reached for run in on_gpu if not same_size or run.batch_size == size]
@@ -127,7 +117,7 @@ class FlopsRatio(WholePredictor):
         """Rows of each chip in turn, which make its GPUs unseen ones."""
         chips = chips_of(X)
         for chip in sorted(set(chips)):
-            yield UNSEEN, np.flatnonzero(chips == chip)
+            yield base.UNSEEN, np.flatnonzero(chips == chip)
 
     def _learned(self) -> dict[str, Any]:
         self._check_fitted("per_flop_")
@@ -135,15 +125,15 @@ class FlopsRatio(WholePredictor):
         return {"per_flop": self.per_flop_, "runs": runs, "gpus": list(self.gpus_)}
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
-        self.per_flop_ = {name: finite(value) for name, value in learned["per_flop"].items()}
+        self.per_flop_ = {name: base.finite(value) for name, value in learned["per_flop"].items()}
         self.runs_ = {}
         for (cnn, size, precision), runs in learned["runs"]:
-            own = [_Run(str(gpu), finite(batch_size), finite(ms)) for gpu, batch_size, ms in runs]
+            own = [_Run(str(gpu), base.finite(batch_size), base.finite(ms)) for gpu, batch_size, ms in runs]
             self.runs_[str(cnn), int(size), str(precision)] = own
         self.gpus_ = tuple(learned["gpus"])
 
 
-def _of_cnn(case: Case) -> _OF_CNN:
+def _of_cnn(case: base.Case) -> _OF_CNN:
     return case.cnn, case.image_size, case.mode.precision
 
 
@@ -166,7 +156,7 @@ def rows_by_series(table: pd.DataFrame) -> dict[tuple[str, ...], list[int]]:
     return rows
 
 
-class _OfOwnRuns(Predictor):
+class _OfOwnRuns(base.Predictor):
     """Base of laws that are fitted to each series apart: one GPU, CNN, image size and mode, at two batch sizes or more.
 
     It is judged by evaluations; no question names it, and it has no JSON form. `runs_`: by GPU, CNN, image size and
@@ -179,8 +169,8 @@ class _OfOwnRuns(Predictor):
         SchemaError if a column is missing or empty, or if a time is not above 0.
         """
         table = self._checked(X, _SERIES_COLUMNS)
-        times = times_of(y, len(table), "iteration_time_ms")
-        sizes = numbers_of(table, "batch_size", SchemaError)
+        times = base.times_of(y, len(table), "iteration_time_ms")
+        sizes = base.numbers_of(table, "batch_size", SchemaError)
         self.runs_ = {
             series: (sizes[rows], times[rows])
             for series, rows in rows_by_series(table).items()
@@ -188,14 +178,14 @@ class _OfOwnRuns(Predictor):
         }
         return self
 
-    def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Array:  # noqa: ARG002 - of series
+    def predict(self, X: pd.DataFrame, anchors: base.Anchors | None = None) -> Array:  # noqa: ARG002 - of series
         """Predict iteration times in milliseconds, of shape (n,), for a feature table of n rows.
 
         OutOfRangeError if a row's series had fewer than two batch sizes in the training rows.
         """
         self._check_fitted("runs_")
         table = self._checked(X, _SERIES_COLUMNS)
-        sizes, times = numbers_of(table, "batch_size", OutOfRangeError), np.empty(len(table))
+        sizes, times = base.numbers_of(table, "batch_size", OutOfRangeError), np.empty(len(table))
         for series, rows in rows_by_series(table).items():
             if series not in self.runs_:
                 gpu, cnn, image_size, *mode = series
@@ -207,7 +197,7 @@ class _OfOwnRuns(Predictor):
             times[rows] = self._times_ms(*self.runs_[series], sizes[rows])
         return times
 
-    def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Array, Array]:  # noqa: ARG002
+    def predict_interval(self, X: pd.DataFrame, anchors: base.Anchors | None = None) -> tuple[Array, Array]:  # noqa: ARG002
         """NaN at both ends: such a law has no intervals."""
         unknown = np.full(len(X), np.nan)
         return unknown, unknown

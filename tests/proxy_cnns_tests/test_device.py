@@ -109,7 +109,7 @@ def test_the_gpu_is_the_one_that_the_framework_sees(library, monkeypatch, visibl
     handles = []
     nvidia.nvmlDeviceGetMemoryInfo = lambda of: handles.append(of) or SimpleNamespace(used=0)
     open_monitor(device).read()
-    assert handles == [handle]
+    assert handles == [tuple(handle)]
 
 
 def test_without_the_library_or_a_driver_the_state_says_why(library, monkeypatch):
@@ -169,7 +169,7 @@ def test_numbers_choose_among_the_visible_gpus(gpus, monkeypatch, visible, numbe
     gpus(*["NVIDIA H200"] * 4)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert visible_gpus(numbers) == devices
+    assert visible_gpus(numbers) == tuple(devices)
 
 
 @pytest.mark.parametrize(("visible", "shown"), [("", "1"), ("4,7", "7"), ("GPU-a,GPU-b", "GPU-b")])

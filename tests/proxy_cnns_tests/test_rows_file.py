@@ -11,18 +11,8 @@ from small_subjects import OPERATORS, TARGETS, configurations_of
 
 from predictor.errors import ProfilingError, SchemaError
 from predictor.measurements.table import read_measurements, write_measurements
+from proxy_cnns import rows_file
 from proxy_cnns.profiler import Measured
-from proxy_cnns.rows_file import (
-    RunFile,
-    configuration_key,
-    measurement_row,
-    read_run,
-    reopen,
-    repeats_of,
-    rows_paths,
-    sidecar_path,
-    write_table,
-)  # fmt: skip
 
 IDENTITY = {"preset": "quick", "gpu": "NVIDIA H200"}
 ABOUT = {"framework": "pytorch", "framework_version": "2.11.0", "gpu": "NVIDIA H200", "device_kind": "gpu"}
@@ -31,8 +21,8 @@ SETTINGS = configurations_of(TARGETS) + configurations_of(OPERATORS)
 
 
 def entry_of(configuration, measured=MEASURED):
-    row = measurement_row(configuration, measured, ABOUT)
-    return {"row": row, "repeats": repeats_of(measured, configuration.subject.kind)}
+    row = rows_file.measurement_row(configuration, measured, ABOUT)
+    return {"row": row, "repeats": rows_file.repeats_of(measured, configuration.subject.kind)}
 
 
 @pytest.fixture(params=["run.csv", "run.csv.gz", "run.parquet"])
@@ -46,7 +36,7 @@ def rows_path(out):
 
 
 def append(rows_path, *entries):
-    with closing(RunFile(rows_path, IDENTITY)) as file:
+    with closing(rows_file.RunFile(rows_path, IDENTITY)) as file:
         for entry in entries:
             file.append(entry)
 
@@ -58,37 +48,37 @@ def filled(out, rows_path):
 
 
 def sidecar_of(out):
-    content = sidecar_path(out).read_bytes()
+    content = rows_file.sidecar_path(out).read_bytes()
     return json.loads(gzip.decompress(content) if out.suffix == ".gz" else content)
 
 
 def test_a_torn_last_line_is_dropped_and_after_it_rows_are_appended_whole(filled, rows_path):
-    assert set(read_run(filled, IDENTITY).rows) == set(map(configuration_key, SETTINGS))
+    assert set(rows_file.read_run(filled, IDENTITY).rows) == set(map(rows_file.configuration_key, SETTINGS))
     rows_path.write_bytes(rows_path.read_bytes()[:-20])
-    assert len(read_run(filled, IDENTITY).rows) == len(SETTINGS) - 1
+    assert len(rows_file.read_run(filled, IDENTITY).rows) == len(SETTINGS) - 1
     append(rows_path, entry_of(SETTINGS[-1]))
-    assert len(read_run(filled, IDENTITY).rows) == len(SETTINGS)
+    assert len(rows_file.read_run(filled, IDENTITY).rows) == len(SETTINGS)
 
 
 def test_a_row_is_in_the_file_before_it_is_closed_and_no_other_run_writes_there(out, rows_path):
-    with closing(RunFile(rows_path, IDENTITY, sync_each=False)) as file:
+    with closing(rows_file.RunFile(rows_path, IDENTITY, sync_each=False)) as file:
         file.append(entry_of(SETTINGS[0]))
-        assert len(read_run(out, IDENTITY).rows) == 1
+        assert len(rows_file.read_run(out, IDENTITY).rows) == 1
         with pytest.raises(SchemaError, match="another run is writing"):
-            RunFile(rows_path, IDENTITY)
+            rows_file.RunFile(rows_path, IDENTITY)
 
 
 def test_a_damaged_line_is_named_and_another_runs_file_refused_with_what_differs(filled, rows_path):
     with pytest.raises(SchemaError, match=r"preset 'quick' there, 'library' now.*another --out"):
-        read_run(filled, IDENTITY | {"preset": "library"})
+        rows_file.read_run(filled, IDENTITY | {"preset": "library"})
     lines = rows_path.read_bytes().split(b"\n")
     rows_path.write_bytes(b"\n".join([lines[0], b"{not json", *lines[1:]]))
     with pytest.raises(SchemaError, match=r"line 2 is not JSON"):
-        read_run(filled, IDENTITY)
+        rows_file.read_run(filled, IDENTITY)
 
 
 def test_the_table_is_what_the_core_reads_and_the_sidecar_keeps_repeats_or_quartiles(filled):
-    write_table(read_run(filled, IDENTITY), filled, {"driver": "580"})
+    rows_file.write_table(rows_file.read_run(filled, IDENTITY), filled, {"driver": "580"})
     table = read_measurements(filled)
     assert len(table) == len(SETTINGS)
     assert set(table["gpu_time_ms"]) == {1.9}
@@ -100,32 +90,32 @@ def test_the_table_is_what_the_core_reads_and_the_sidecar_keeps_repeats_or_quart
 
 
 def test_a_table_holds_the_same_whatever_its_suffix_and_csv_is_as_the_core_writes_it(filled, tmp_path):
-    write_table(read_run(filled, IDENTITY), filled, {})
+    rows_file.write_table(rows_file.read_run(filled, IDENTITY), filled, {})
     write_measurements(read_measurements(filled), tmp_path / "again.csv")
     assert read_measurements(filled).equals(read_measurements(tmp_path / "again.csv"))
     assert filled.suffix != ".csv" or filled.read_bytes() == (tmp_path / "again.csv").read_bytes()
 
 
 def test_the_same_run_gives_the_same_bytes_and_a_finished_table_is_opened_again(filled, rows_path):
-    run = read_run(filled, IDENTITY)
-    write_table(run, filled, {})
+    run = rows_file.read_run(filled, IDENTITY)
+    rows_file.write_table(run, filled, {})
     first = filled.read_bytes()
     run.rows = dict(reversed(run.rows.items()))
-    write_table(run, filled, {})
+    rows_file.write_table(run, filled, {})
     assert filled.read_bytes() == first
     rows_path.unlink()
-    assert read_run(filled, IDENTITY).rows.keys() == run.rows.keys()
-    assert reopen(filled) == rows_path
-    assert read_run(filled, IDENTITY).repeats == run.repeats
+    assert rows_file.read_run(filled, IDENTITY).rows.keys() == run.rows.keys()
+    assert rows_file.reopen(filled) == rows_path
+    assert rows_file.read_run(filled, IDENTITY).repeats == run.repeats
 
 
 def test_the_end_of_a_series_outlives_the_run(out, rows_path):
-    key = configuration_key(SETTINGS[4])  # batch 64
+    key = rows_file.configuration_key(SETTINGS[4])  # batch 64
     end = {"series": key[:-1], "batch_size": 64, "reason": "out of memory"}
     append(rows_path, entry_of(SETTINGS[0]), {"ended": end})
-    write_table(read_run(out, IDENTITY), out, {})
+    rows_file.write_table(rows_file.read_run(out, IDENTITY), out, {})
     rows_path.unlink()
-    run = read_run(out, IDENTITY)
+    run = rows_file.read_run(out, IDENTITY)
     assert run.ends((*key[:-1], "128"))["reason"] == "out of memory"
     assert run.ends((*key[:-1], "16")) is None
 
@@ -133,18 +123,18 @@ def test_the_end_of_a_series_outlives_the_run(out, rows_path):
 def test_a_table_of_another_kind_is_not_overwritten(out):
     out.write_text("gpu,cnn\nT4,resnet50\n")
     with pytest.raises(SchemaError, match="no table of `epochcast profile`"):
-        read_run(out, IDENTITY)
+        rows_file.read_run(out, IDENTITY)
 
 
 def test_a_table_beside_a_sidecar_of_another_is_refused(filled, rows_path):
-    write_table(read_run(filled, IDENTITY), filled, {})
+    rows_file.write_table(rows_file.read_run(filled, IDENTITY), filled, {})
     rows_path.unlink()
     sidecar = sidecar_of(filled)
     sidecar["repeats"].pop()
     text = json.dumps(sidecar).encode()
-    sidecar_path(filled).write_bytes(gzip.compress(text) if filled.suffix == ".gz" else text)
+    rows_file.sidecar_path(filled).write_bytes(gzip.compress(text) if filled.suffix == ".gz" else text)
     with pytest.raises(SchemaError, match="do not belong together"):
-        read_run(filled, IDENTITY)
+        rows_file.read_run(filled, IDENTITY)
 
 
 NO_TABLE = dict.fromkeys(("table", "table.json", "table.parquet.gz"), r"none of .csv, .csv.gz, .parquet")
@@ -153,12 +143,12 @@ NO_TABLE = dict.fromkeys(("table", "table.json", "table.parquet.gz"), r"none of 
 @pytest.mark.parametrize(("name", "words"), [*NO_TABLE.items(), ("none/x.csv", "there is not a folder")])
 def test_only_tables_in_folders_that_are_there_are_written(tmp_path, name, words):
     with pytest.raises(SchemaError, match=words):
-        read_run(tmp_path / name, IDENTITY)
+        rows_file.read_run(tmp_path / name, IDENTITY)
 
 
 @pytest.mark.parametrize("short", [True, False], ids=["half a line fits", "nothing fits"])
 def test_a_full_disk_is_said_and_loses_nothing(out, rows_path, monkeypatch, short):
-    file = RunFile(rows_path, IDENTITY)
+    file = rows_file.RunFile(rows_path, IDENTITY)
     file.append(entry_of(SETTINGS[0]))
     write = os.write
 
@@ -173,31 +163,33 @@ def test_a_full_disk_is_said_and_loses_nothing(out, rows_path, monkeypatch, shor
     monkeypatch.undo()
     file.append(entry_of(SETTINGS[2]))
     file.close()
-    assert list(read_run(out, IDENTITY).rows) == list(map(configuration_key, SETTINGS[:3:2]))
+    assert list(rows_file.read_run(out, IDENTITY).rows) == list(
+        map(rows_file.configuration_key, SETTINGS[:3:2])
+    )
 
 
 def test_a_device_without_room_is_said(monkeypatch, filled, tmp_path):
     def no_room(_descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    run = read_run(filled, IDENTITY)
+    run = rows_file.read_run(filled, IDENTITY)
     monkeypatch.setattr(os, "fsync", no_room)
     with pytest.raises(ProfilingError, match="No space left"):
-        write_table(run, filled, {})
-    assert rows_paths(filled) != []
+        rows_file.write_table(run, filled, {})
+    assert rows_file.rows_paths(filled) != []
 
 
 def test_links_stay_links_to_the_table_and_its_sidecar(filled, tmp_path):
     (tmp_path / "kept").mkdir()
-    links = (filled, sidecar_path(filled))
+    links = (filled, rows_file.sidecar_path(filled))
     for link in links:
         link.symlink_to(tmp_path / "kept" / link.name)
-    write_table(read_run(filled, IDENTITY), filled, {})
+    rows_file.write_table(rows_file.read_run(filled, IDENTITY), filled, {})
     assert all(link.is_symlink() for link in links)
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == sorted(link.name for link in links)
 
 
 def test_names_with_brackets_are_names(tmp_path):
     out = tmp_path / "run[1].csv"
-    RunFile(out.with_name(f"{out.name}.rows.jsonl"), IDENTITY).close()
-    assert len(rows_paths(out)) == 1
+    rows_file.RunFile(out.with_name(f"{out.name}.rows.jsonl"), IDENTITY).close()
+    assert len(rows_file.rows_paths(out)) == 1

@@ -19,20 +19,7 @@ from predictor.arrays import Array
 from predictor.catalogue.devices import Rates, all_gpus, design_of, find_gpu, is_cpu
 from predictor.errors import SchemaError
 from predictor.models.forecast import Reason
-from predictor.models.layer_times.interpolation import (
-    FAR,
-    WIDE_WINDOWS,
-    Curves,
-    Forest,
-    KnownShapes,
-    Neighbourhood,
-    between,
-    family_of,
-    forest_features,
-    forest_of,
-    needed,
-    neighbourhoods,
-)
+from predictor.models.layer_times import interpolation
 from predictor.models.layer_times.times import (
     CARRIED,
     FARAWAY,
@@ -42,15 +29,8 @@ from predictor.models.layer_times.times import (
     DeviceMode,
     OperatorTimes,
 )
+from predictor.operators import work
 from predictor.operators.operators import Operator, Operators, has_bias, is_view
-from predictor.operators.work import (
-    base_ms,
-    device_rates,
-    device_sm_count,
-    moved_bytes,
-    operator_class,
-    operator_work,
-)
 
 _USUAL = 0.15  # least share of operators measured at a usual batch size, relative to the commonest one
 _CLIFF = 0.3  # residuals of ln time are clipped here: larger ones mean that the neighbour ran another kernel
@@ -96,7 +76,7 @@ class OperatorLibrary:
     log_ms: Array
     host_ms: Array
     host: str | None = None
-    forests: Mapping[str, Forest] = field(default_factory=dict)
+    forests: Mapping[str, interpolation.Forest] = field(default_factory=dict)
     expected: Array | None = None
     hidden: Mapping[Operator, Array] = field(default_factory=dict)
     base: CarriedOver | None = None
@@ -225,7 +205,7 @@ class OperatorLibrary:
             new = lookup.new
             log_ratio[new], host[new], shape[new], beyond[new] = self._interpolated(lookup, batches)
         if self.base is None:
-            of_base = base_ms(operators, batches, self._rates(), self.mode.kernel_layout)
+            of_base = work.base_ms(operators, batches, self._rates(), self.mode.kernel_layout)
         else:
             base = self.base.times(operators, batches)
             of_base = base.gpu_ms
@@ -241,7 +221,7 @@ class OperatorLibrary:
     def _base_ms(self, operators: Sequence[Operator], batch_sizes: Array) -> Array:
         """Times that measurements are compared with, of shape (n_operators, n_batches)."""
         if self.base is None:
-            return base_ms(operators, batch_sizes, self._rates(), self.mode.kernel_layout)
+            return work.base_ms(operators, batch_sizes, self._rates(), self.mode.kernel_layout)
         return self.base.times(operators, batch_sizes).gpu_ms
 
     def _times_of_repeated(self, operators: Sequence[Operator], batches: Array) -> OperatorTimes:
@@ -258,15 +238,15 @@ class OperatorLibrary:
         return OperatorTimes(gpu_ms, host_ms, shape, beyond)
 
     def _rates(self) -> Rates:
-        return device_rates(self.mode.gpu, self.mode.precision)
+        return work.device_rates(self.mode.gpu, self.mode.precision)
 
     @cached_property
     def _place(self) -> dict[Operator, int]:
         return {operator: i for i, operator in enumerate(self.operators)}
 
     @cached_property
-    def _shapes(self) -> KnownShapes:
-        return KnownShapes.of(self.operators)
+    def _shapes(self) -> interpolation.KnownShapes:
+        return interpolation.KnownShapes.of(self.operators)
 
     @cached_property
     def _batch_free(self) -> NDArray[np.bool_]:
@@ -274,17 +254,17 @@ class OperatorLibrary:
 
     @cached_property
     def _classes(self) -> NDArray[np.str_]:
-        return np.array([operator_class(operator) for operator in self.operators], dtype=np.str_)
+        return np.array([work.operator_class(operator) for operator in self.operators], dtype=np.str_)
 
     @cached_property
-    def _curves(self) -> Curves:
-        return Curves.of(self.batch_sizes, np.isfinite(self.log_ms))
+    def _curves(self) -> interpolation.Curves:
+        return interpolation.Curves.of(self.batch_sizes, np.isfinite(self.log_ms))
 
     @cached_property
-    def _out_of_fold_known(self) -> Curves:
+    def _out_of_fold_known(self) -> interpolation.Curves:
         """Batch sizes with both a measured time and an out-of-fold prediction."""
         expected = np.isfinite(self.log_ms if self.expected is None else self.expected)
-        return Curves.of(self.batch_sizes, np.isfinite(self.log_ms) & expected)
+        return interpolation.Curves.of(self.batch_sizes, np.isfinite(self.log_ms) & expected)
 
     @cached_property
     def _log_least(self) -> tuple[Array, NDArray[np.bool_]]:
@@ -354,7 +334,7 @@ class OperatorLibrary:
         share = near.mean(beyond.astype(float))
         beyond = np.where(np.abs(share) > 0.5, np.sign(share), 0).astype(np.int8)
         shape = np.full(beyond.shape, NEAR, dtype=np.int8)
-        shape[near.distance > FAR] = FARAWAY
+        shape[near.distance > interpolation.FAR] = FARAWAY
         for i in np.flatnonzero(near.distance == np.inf):
             # A base knows the type; what corrects other types says nothing of this one.
             operator = lookup.operators[int(lookup.new[i])]
@@ -366,7 +346,7 @@ class OperatorLibrary:
                 log_ratio[i] = np.log(in_tf32.gpu_ms[0] / self._base_ms(plain, batches)[0])
             else:
                 log_ratio[i] = self._typical(operator, batches) if self.base is None else 0.0
-        for i in np.flatnonzero((near.distance > FAR) & (near.distance < np.inf)):
+        for i in np.flatnonzero((near.distance > interpolation.FAR) & (near.distance < np.inf)):
             operator = lookup.operators[int(lookup.new[i])]
             wider = _wider(operator)
             if wider is not None:
@@ -379,13 +359,17 @@ class OperatorLibrary:
         correction = np.zeros((lookup.new.size, batches.size))
         new = [lookup.operators[int(i)] for i in lookup.new]
         is_near = (lookup.near.distance < np.inf).tolist()
-        wide = [i for i, operator in enumerate(new) if is_near[i] and family_of(operator) == WIDE_WINDOWS]
+        wide = [
+            i
+            for i, operator in enumerate(new)
+            if is_near[i] and interpolation.family_of(operator) == interpolation.WIDE_WINDOWS
+        ]
         if wide:
             used = sorted(set(lookup.near.rows[wide].ravel().tolist()))
             neighbours = [self.operators[int(lookup.used[i])] for i in used]
             own = [new[i] for i in wide]
             ratios = [
-                np.log([operator_work(operator)[0] * batches for operator in operators])
+                np.log([work.operator_work(operator)[0] * batches for operator in operators])
                 - np.log(self._base_ms(operators, batches))
                 for operators in (neighbours, own)
             ]
@@ -405,22 +389,24 @@ class OperatorLibrary:
         at, forest = np.log(self.usual_sizes), lookup.forest[positions]
         if not self.forests or not positions.size:
             return np.empty(0, dtype=np.intp), np.empty((0, batches.size))
-        columns = needed(at, np.log(batches))
+        columns = interpolation.needed(at, np.log(batches))
         for number, trees in enumerate(self.forests.values()):
             lacking = np.isnan(lookup.trees[np.ix_(positions[forest == number], columns)])
             new, at_sizes = positions[forest == number][lacking.any(axis=1)], columns[lacking.any(axis=0)]
             if new.size:
                 operators = [lookup.operators[int(i)] for i in new]
-                sizes, sm_count = self.usual_sizes[at_sizes], device_sm_count(self.mode.gpu)
-                features = forest_features(operators, sizes, self._rates(), sm_count)
+                sizes, sm_count = self.usual_sizes[at_sizes], work.device_sm_count(self.mode.gpu)
+                features = interpolation.forest_features(operators, sizes, self._rates(), sm_count)
                 answers = trees.predict(features.reshape(-1, features.shape[2]))
                 lookup.trees[np.ix_(new, at_sizes)] = answers.reshape(new.size, at_sizes.size)
         grown = np.flatnonzero(forest != _NO_FOREST)
-        curves = between(at[columns], np.log(batches), lookup.trees[np.ix_(positions[grown], columns)])
+        curves = interpolation.between(
+            at[columns], np.log(batches), lookup.trees[np.ix_(positions[grown], columns)]
+        )
         for i in np.flatnonzero(forest[grown] == _HIDDEN):
             expected = self.hidden[lookup.operators[int(positions[grown[i]])]]
             at_sizes = np.isfinite(expected)
-            curves[i] = between(
+            curves[i] = interpolation.between(
                 np.log(self.batch_sizes[at_sizes]), np.log(batches), expected[None, at_sizes]
             )[0]
         return grown, curves
@@ -430,7 +416,7 @@ class OperatorLibrary:
 
         Arithmetic or memory bounds them.
         """
-        kind = operator_class(operator)
+        kind = work.operator_class(operator)
         alike = np.flatnonzero(self._classes == kind)
         if alike.size < _FEW:
             alike = np.flatnonzero(np.isin(self._classes, _COMPUTE_CLASSES) == (kind in _COMPUTE_CLASSES))
@@ -498,9 +484,9 @@ class CarriedOver:
         ratio = np.ones(source_ms.shape)
         precisions = self.mode.precision, self.source.mode.precision
         if precisions[0] != precisions[1]:
-            rates = [device_rates(self.source.mode.gpu, precision) for precision in precisions]
+            rates = [work.device_rates(self.source.mode.gpu, precision) for precision in precisions]
             ratio = np.divide(
-                *(base_ms(operators, batch_sizes, rate, self.mode.kernel_layout) for rate in rates)
+                *(work.base_ms(operators, batch_sizes, rate, self.mode.kernel_layout) for rate in rates)
             )
         if self.mode.gpu != self.source.mode.gpu:
             ratio = ratio * self._card_ratio(operators, batch_sizes, source_ms * ratio)
@@ -508,8 +494,8 @@ class CarriedOver:
 
     def _card_ratio(self, operators: Sequence[Operator], batch_sizes: Array, source_ms: Array) -> Array:
         card, source = find_gpu(self.mode.gpu), find_gpu(self.source.mode.gpu)
-        element_bytes = device_rates(source.name, self.mode.precision).element_bytes
-        moved = moved_bytes(operators, batch_sizes, element_bytes)
+        element_bytes = work.device_rates(source.name, self.mode.precision).element_bytes
+        moved = work.moved_bytes(operators, batch_sizes, element_bytes)
         reached = source.memory_bandwidth_gb_per_s * 1e6 * _SUSTAINED  # bytes per ms
         with np.errstate(divide="ignore"):
             in_cache = 1.0 + (_CACHE_BYTES / moved) ** 2
@@ -548,7 +534,7 @@ class _Lookup:
     measured: NDArray[np.intp]
     new: NDArray[np.intp]
     rows: NDArray[np.intp]
-    near: Neighbourhood
+    near: interpolation.Neighbourhood
     used: NDArray[np.intp]
     views: list[int]
     forest: NDArray[np.intp]
@@ -560,11 +546,11 @@ def _lookup_of(library: OperatorLibrary, operators: Operators) -> _Lookup:
     """Cached: a CNN is asked for at one batch size after another."""
     exact = np.array([library._place.get(operator, -1) for operator in operators], dtype=np.intp)
     measured, new = np.flatnonzero(exact >= 0), np.flatnonzero(exact < 0)
-    near = neighbourhoods([operators[int(i)] for i in new], library._shapes)
+    near = interpolation.neighbourhoods([operators[int(i)] for i in new], library._shapes)
     used, at = np.unique(near.rows, return_inverse=True)
     forests = {name: number for number, name in enumerate(library.forests)}
     forest = [
-        _NO_FOREST if (number := forests.get(forest_of(operator))) is None
+        _NO_FOREST if (number := forests.get(interpolation.forest_of(operator))) is None
         else _HIDDEN if operator in library.hidden else number
         for operator in operators
     ]  # fmt: skip

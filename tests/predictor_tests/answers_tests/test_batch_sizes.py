@@ -7,13 +7,8 @@ from case_tables import each_row
 
 import epochcast
 from epochcast.commands.predict import _roles_of_sizes
+from predictor.answers import grid
 from predictor.answers.answer import answer
-from predictor.answers.grid import (
-    batch_sizes_to_try,
-    common_batch_size,
-    compared_batch_sizes,
-    largest_local_batch_sizes,
-)
 from predictor.answers.question import Question
 from predictor.catalogue.devices import all_gpus, find_gpu
 from predictor.catalogue.modes import Mode
@@ -24,30 +19,30 @@ from predictor.operators.memory import peak_memory_gib, usable_gib
 
 def test_the_largest_batch_size_fits_and_one_image_more_does_not():
     table, mode = zoo_cnn("resnet50"), Mode()
-    sizes = largest_local_batch_sizes(table, [(gpu, mode) for gpu in all_gpus()])
+    sizes = grid.largest_local_batch_sizes(table, [(gpu, mode) for gpu in all_gpus()])
     for gpu, size in zip(all_gpus(), sizes, strict=True):
         limit = usable_gib(gpu)
         assert peak_memory_gib(table, size, mode) <= limit < peak_memory_gib(table, size + 1, mode)
 
 
 def test_a_cnn_that_holds_no_image_has_no_largest_batch_size():
-    assert largest_local_batch_sizes(zoo_cnn("resnet50", 4000), [(find_gpu("T4"), Mode())]) == [None]
+    assert grid.largest_local_batch_sizes(zoo_cnn("resnet50", 4000), [(find_gpu("T4"), Mode())]) == [None]
 
 
 @each_row
 def test_gpus_are_compared_at_the_largest_power_of_two_that_fits_on_most(largest, samples, common):
-    assert common_batch_size(largest, samples) == common
+    assert grid.common_batch_size(largest, samples) == common
 
 
 @pytest.mark.parametrize(
     ("largest", "compared"), [(5000, 256), (256, 256), (168, 128), (32, 32), (31, 256), (None, 256)]
 )
 def test_a_gpu_that_does_not_hold_the_common_size_is_compared_at_what_it_holds(largest, compared):
-    assert compared_batch_sizes(256, [largest]) == [compared]
+    assert grid.compared_batch_sizes(256, [largest]) == [compared]
 
 
 def test_gpus_that_train_together_share_the_compared_size_evenly():
-    assert compared_batch_sizes(384, [200], n_gpus=3) == [192]
+    assert grid.compared_batch_sizes(384, [200], n_gpus=3) == [192]
 
 
 def test_a_small_gpu_without_the_common_size_has_its_fastest_and_its_largest(fake_model):
@@ -60,7 +55,7 @@ def test_a_small_gpu_without_the_common_size_has_its_fastest_and_its_largest(fak
 def test_python_asks_for_the_largest_batch_size_of_one_cnn_on_one_gpu():
     largest = epochcast.largest_batch_size("ResNet-50", "T4", precision="amp_fp16")
     devices = [(find_gpu("T4"), Mode(precision="amp_fp16"))]
-    assert [largest] == largest_local_batch_sizes(zoo_cnn("resnet50"), devices)
+    assert [largest] == grid.largest_local_batch_sizes(zoo_cnn("resnet50"), devices)
     with pytest.raises(SchemaError, match="one CNN on one GPU"):
         epochcast.largest_batch_size(["resnet50", "vgg16"], "T4")
     with pytest.raises(OutOfRangeError, match="not even with one image"):
@@ -68,9 +63,9 @@ def test_python_asks_for_the_largest_batch_size_of_one_cnn_on_one_gpu():
 
 
 def test_powers_of_two_are_tried_up_to_what_fits_anywhere_and_the_samples():
-    assert batch_sizes_to_try([5, 17], None) == [1, 2, 4, 8, 16]
-    assert batch_sizes_to_try([10**5], None)[-1] == 65_536
-    assert batch_sizes_to_try([10**5], 100)[-1] == 64
+    assert grid.batch_sizes_to_try([5, 17], None) == [1, 2, 4, 8, 16]
+    assert grid.batch_sizes_to_try([10**5], None)[-1] == 65_536
+    assert grid.batch_sizes_to_try([10**5], 100)[-1] == 64
 
 
 def test_where_nothing_fits_the_next_step_is_named(fake_model):

@@ -307,7 +307,7 @@ def test_what_mixed_precision_saves_is_bound_by_loading_too():
 @each_row
 def test_data_beyond_memory_and_disk_are_named(memory_gib, disk_gb, samples, exceeds):
     answered = compared(offers=(offer(64.0, memory_gib=memory_gib, disk_gb=disk_gb),), samples=samples)
-    assert answered.rows[0].data_exceeds == exceeds
+    assert answered.rows[0].data_exceeds == tuple(exceeds)
     hints = [note.text for note in answered.verdict.hints if "exceeds this machine's memory" in note.text]
     assert bool(hints) == ("memory" in exceeds)
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from case_tables import table
 
 from predictor.cnns.torch_step import record
 from predictor.errors import SchemaError
@@ -106,25 +107,7 @@ def steps(torch, tmp_path):
     }
 
 
-WORDS = {
-    "several iterations": r"updates its parameters 3 times: it is 3 iterations. Record one",
-    "no gradient": r"the step computes no gradients.* Call loss.backward\(\) in it",
-    "a step without a backward pass": r"no gradients.* record\(module, images\), which is run backward",
-    "per-sample gradients of `torch.func`": r"torch.func .* not followed. Record the step with loss.backward\(\)",
-    "nothing": r"runs no convolution and no linear layer. Give a function that trains",
-    "no image": r"mini-batch holds no image. Give it as many as it trains on",
-    "argument": r"the step fails: TypeError.* missing 1 required .* Check that it runs by itself",
-    "an array made of activations": r"in line \d+ of .*`.numpy\(\)` needs .* Replace it by `.mean\(\).item\(\)`",
-    "`while` and `if` on numbers of activations": (
-        r"`while net.*norm\(\) > 1:`.*decided by numbers of its tensors.* gt.* Replace `while ...:` by `for _ in range"
-    ),
-    "endless loop": r"`while .*norm\(\).item\(\) > 0.5:`.*more than 5,000 numbers .* Replace `while ...:` by",
-    "packed sequences": r"packed sequences: their lengths.*padded tensor",
-    "an LSTM with `proj_size`": r"proj_size.*anchor",
-    "several iterations by no optimizer": r"it is 3 iterations.*`max_steps=1`",
-    "part of a trainer's loop": r"no attribute 'parts'.*`Trainer.train`.*`max_steps=1`",
-    "error of two lines": r"a callback failed: no loss\. Check",
-}
+WORDS = table(__file__, "words of refused steps")
 """What the error about a step says, as a pattern; the page says the same of those that it names."""
 
 OF_PROCESSES = ("modules of `FullyShardedDataParallel`",)

@@ -13,12 +13,7 @@ from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.cnns.proxies import proxy_name
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import SchemaError, UnknownGpuError
-from predictor.measurements.features import (
-    DESCRIBING_COLUMNS,
-    MEASURED_COLUMNS,
-    described,
-    feature_table,
-)
+from predictor.measurements import features
 from predictor.measurements.schema import column
 
 CASES = json.loads(Path(__file__).with_name("cases.json").read_text("utf-8"))
@@ -64,7 +59,7 @@ def measurements():
 @pytest.fixture
 def table(measurements, small_cnn):
     tables = {("small", 16): small_cnn}
-    return feature_table(measurements, lambda *key: tables[key])
+    return features.feature_table(measurements, lambda *key: tables[key])
 
 
 def test_rows_index_and_columns_of_the_measurements_are_kept(table, measurements):
@@ -73,8 +68,8 @@ def test_rows_index_and_columns_of_the_measurements_are_kept(table, measurements
 
 def test_an_unknown_gpu_is_refused_and_a_cpu_is_none(measurements):
     with pytest.raises(UnknownGpuError):
-        feature_table(measurements.assign(gpu="Radeon Pro VII"), lambda *_: None)
-    table = feature_table(measurements.assign(gpu="cpu:EPYC 7763"), lambda *_: None)
+        features.feature_table(measurements.assign(gpu="Radeon Pro VII"), lambda *_: None)
+    table = features.feature_table(measurements.assign(gpu="cpu:EPYC 7763"), lambda *_: None)
     assert set(table["gpu"]) == {"cpu:EPYC 7763"}
 
 
@@ -85,7 +80,7 @@ def test_a_layer_table_stands_beside_each_row_of_a_known_cnn(table, small_cnn):
 
 def test_each_cnn_is_looked_up_once_per_image_size(measurements, small_cnn):
     lookups = []
-    feature_table(measurements, lambda *key: lookups.append(key) or small_cnn)
+    features.feature_table(measurements, lambda *key: lookups.append(key) or small_cnn)
     assert sorted(lookups) == [("nobody/knows", 16), ("small", 16)]
 
 
@@ -101,12 +96,12 @@ def test_each_cnn_is_looked_up_once_per_image_size(measurements, small_cnn):
             "'batch_size' is empty in 1 rows, the first is 3",
         ),
         (lambda table: table.head(0), "no rows"),
-        (lambda table: feature_table(table, lambda *_: None), "is made by the feature table"),
+        (lambda table: features.feature_table(table, lambda *_: None), "is made by the feature table"),
     ],
 )
 def test_what_is_no_table_of_measurements_is_refused(change, words, measurements):
     with pytest.raises(SchemaError, match=words):
-        feature_table(change(measurements), lambda *_: None)
+        features.feature_table(change(measurements), lambda *_: None)
 
 
 @pytest.mark.parametrize(("gpu", "precision", "peak"), CASES["peaks"])
@@ -143,7 +138,7 @@ def test_importing_features_and_the_registry_loads_neither_pandas_nor_scikit_lea
 def _described(**row):
     usual = {"gpu": "Tesla T4", "cnn": "16_128_128", "image_size": 16, "batch_size": 32, "kind": "proxy"}
     row = usual | {"precision": "fp32", "iteration_time_ms": 3.0} | row
-    return described(feature_table(pd.DataFrame([row])))
+    return features.described(features.feature_table(pd.DataFrame([row])))
 
 
 def test_a_table_to_open_has_specifications_of_gpus_a_proxy_s_shape_and_counts():
@@ -163,6 +158,6 @@ def test_a_cnn_has_counts_of_proxies_and_no_shape_of_its_own():
 
 
 def test_every_column_of_the_table_is_described_with_its_unit():
-    names = {entry.name for entry in DESCRIBING_COLUMNS} | {*MEASURED_COLUMNS}
+    names = {entry.name for entry in features.DESCRIBING_COLUMNS} | {*features.MEASURED_COLUMNS}
     assert {*_described().columns} <= names
-    assert all(column(name) for name in MEASURED_COLUMNS)
+    assert all(column(name) for name in features.MEASURED_COLUMNS)

@@ -6,33 +6,25 @@ import pytest
 from predictor.answers.answer import predict
 from predictor.catalogue.devices import find_gpu
 from predictor.cnns.zoo import zoo_cnn
+from predictor.models import residuals
 from predictor.models.forecast import Anchor
 from predictor.models.intervals import fit_variances, interval_factor
-from predictor.models.residuals import (
-    PARTS,
-    Locations,
-    Runs,
-    covariances,
-    far_anchors,
-    gp_posterior,
-    prior_variance,
-)
 from predictor.stopping import stopped_by
 
-VARIANCES = dict.fromkeys(PARTS, 0.01)
+VARIANCES = dict.fromkeys(residuals.PARTS, 0.01)
 
 
-def sites(*cells: tuple[str, str, int, float]) -> Locations:
+def sites(*cells: tuple[str, str, int, float]) -> residuals.Locations:
     gpus, cnns, images, batches = zip(*cells, strict=True)
-    return Locations([find_gpu(g) for g in gpus], cnns, images, batches, ["fp32"] * len(cells))
+    return residuals.Locations([find_gpu(g) for g in gpus], cnns, images, batches, ["fp32"] * len(cells))
 
 
 def test_without_measurements_nothing_is_corrected_and_one_without_noise_is_met():
     site = sites(("T4", "a", 224, 32))
-    mean, variance = gp_posterior(site.take(np.array([], dtype=int)), np.array([]), site, VARIANCES)
+    mean, variance = residuals.gp_posterior(site.take(np.array([], dtype=int)), np.array([]), site, VARIANCES)
     assert mean.tolist() == [0.0]
-    assert variance[0] == pytest.approx(prior_variance(VARIANCES))
-    mean, variance = gp_posterior(site, np.array([0.2]), site, {**VARIANCES, "noise": 0.0})
+    assert variance[0] == pytest.approx(residuals.prior_variance(VARIANCES))
+    mean, variance = residuals.gp_posterior(site, np.array([0.2]), site, {**VARIANCES, "noise": 0.0})
     assert mean[0] == pytest.approx(0.2, rel=1e-3)
     assert variance[0] < 1e-4
 
@@ -40,22 +32,22 @@ def test_without_measurements_nothing_is_corrected_and_one_without_noise_is_met(
 def test_the_nearer_measurement_tells_more():
     measured, v100 = sites(("T4", "a", 224, 32)), "V100-SXM2-16GB"
     unmeasured = sites(("T4", "a", 224, 64), (v100, "a", 224, 64), (v100, "b", 224, 64))
-    mean, variance = gp_posterior(measured, np.array([0.2]), unmeasured, VARIANCES)
+    mean, variance = residuals.gp_posterior(measured, np.array([0.2]), unmeasured, VARIANCES)
     assert mean[0] > mean[1] > mean[2] == 0.0
     assert variance[0] < variance[1] < variance[2]
 
 
 def test_the_variance_never_falls_below_the_noise():
     site = sites(*[("T4", "a", 224, 32.0)] * 20)
-    _, variance = gp_posterior(site, np.full(20, 0.1), site, VARIANCES)
+    _, variance = residuals.gp_posterior(site, np.full(20, 0.1), site, VARIANCES)
     assert (variance >= VARIANCES["noise"]).all()
 
 
 def test_a_residual_counts_in_full_up_to_six_deviations_and_no_more_beyond():
     site = sites(("T4", "a", 224, 32))
-    deviation = np.sqrt(prior_variance(VARIANCES))
+    deviation = np.sqrt(residuals.prior_variance(VARIANCES))
     once, five, outermost, wild = (
-        gp_posterior(site, np.array([n * deviation]), site, VARIANCES)[0][0] for n in (1, 5, 6, 500)
+        residuals.gp_posterior(site, np.array([n * deviation]), site, VARIANCES)[0][0] for n in (1, 5, 6, 500)
     )
     assert five == pytest.approx(5 * once)
     assert wild == pytest.approx(outermost)
@@ -65,7 +57,7 @@ def corrected(runs, batch_sizes=None, parts=VARIANCES):
     """Mean and variance at batch sizes on a T4, given runs of (batch size, residual) there."""
     sizes, residual = zip(*runs, strict=True)
     anchors = [Anchor("Tesla T4", size, 1.0) for size in sizes]
-    measured = Runs(zoo_cnn("resnet18"), anchors, np.array(residual))
+    measured = residuals.Runs(zoo_cnn("resnet18"), anchors, np.array(residual))
     batch_sizes = np.array(sizes if batch_sizes is None else batch_sizes, dtype=float)
     parts = dict(parts)
     noise = np.full(batch_sizes.size, parts.pop("noise"))
@@ -89,7 +81,7 @@ def test_runs_correct_as_the_inverse_of_their_covariance_says():
         sites(*[("T4", "a", 224, size) for size in batch_sizes]) for batch_sizes in (sizes, other_sizes)
     )
     parts = {"gpu": 0.02, "cnn_image": 0.03, "series": 0.01}
-    of_pairs = [covariances(locations, measured) for locations in (measured, unmeasured)]
+    of_pairs = [residuals.covariances(locations, measured) for locations in (measured, unmeasured)]
     among, across = (sum(parts[name] * correlations[name] for name in parts) for correlations in of_pairs)
     solved = np.linalg.solve(among + 0.004 * np.eye(sizes.size), np.column_stack([across.T, residual]))
     left = 0.064 - (across * solved[:, :3].T).sum(axis=1)
@@ -101,11 +93,13 @@ def test_runs_correct_as_the_inverse_of_their_covariance_says():
 
 
 def test_ten_thousand_runs_need_no_matrix_of_their_pairs(monkeypatch):
-    compared = []
-    monkeypatch.setattr(
-        "predictor.models.residuals.covariances",
-        lambda a, b: compared.append(len(a) * len(b)) or covariances(a, b),
-    )
+    compared, covariances = [], residuals.covariances
+
+    def counted(a, b):
+        compared.append(len(a) * len(b))
+        return covariances(a, b)
+
+    monkeypatch.setattr(residuals, "covariances", counted)
     corrected([(size, 0.1) for size in range(1, 10_001)], [32, 64])
     assert sum(compared) < 200 * 10_000  # of 10_000 * 10_000
 
@@ -120,7 +114,7 @@ def test_a_correction_ends_when_it_is_stopped():
 
 def test_many_runs_far_from_the_model_are_one_reason_that_names_the_farthest():
     anchors = [Anchor("Tesla T4", size, 1.0) for size in (8, 16, 32)]
-    (reason,) = far_anchors(anchors, np.log([5.0, 9.0, 1.0]), 0.01)
+    (reason,) = residuals.far_anchors(anchors, np.log([5.0, 9.0, 1.0]), 0.01)
     assert str(reason).startswith("anchor: 9 times the model's own time on Tesla T4 at batch 16 (and 1 more)")
 
 

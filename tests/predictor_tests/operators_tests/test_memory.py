@@ -8,14 +8,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.cnns.torch_module import from_torch
 from predictor.cnns.zoo import zoo_cnn, zoo_names
-from predictor.operators.memory import (
-    CONTEXT_GIB,
-    _kept,
-    memory_estimate_validated,
-    peak_memories_gib,
-    peak_memory,
-    peak_memory_gib,
-)
+from predictor.operators import memory
 
 LIBRARIES = 64 * 2**20  # cuBLAS's workspace
 SIDES = ("in_height", "in_width", "out_height", "out_width")
@@ -25,26 +18,26 @@ MAP = 4 * 8 * 8  # numbers of one
 
 def kept_bytes_per_image(table, precision="fp32"):
     """What the whole forward pass keeps for the backward pass."""
-    return float(_kept(table, precision)[-1])
+    return float(memory._kept(table, precision)[-1])
 
 
 @pytest.mark.parametrize(
     ("name", "size", "low", "high"), [("resnet50", 32, 2.0, 4.5), ("vgg16", 64, 4.5, 10.5)]
 )
 def test_cnns_fit_beside_the_context_as_people_train_them(name, size, low, high):
-    assert low < peak_memory_gib(zoo_cnn(name), size) - CONTEXT_GIB < high
+    assert low < memory.peak_memory_gib(zoo_cnn(name), size) - memory.CONTEXT_GIB < high
 
 
 def test_weights_gradients_and_momentum_are_four_bytes_per_parameter_each():
     table = zoo_cnn("alexnet")
-    estimate = peak_memory(table, 1, Mode(optimizer="momentum"))
+    estimate = memory.peak_memory(table, 1, Mode(optimizer="momentum"))
     assert estimate.weights == estimate.optimizer_state == 4 * table.parameters
     assert 0.9 * estimate.weights < estimate.gradients <= estimate.weights  # the first layer follows the peak
 
 
 def test_at_a_large_batch_the_peak_comes_before_the_weights_have_gradients():
     table = zoo_cnn("vgg16")
-    estimate = peak_memory(table, 256)
+    estimate = memory.peak_memory(table, 256)
     assert 0 < estimate.gradients < 4 * table.parameters
     assert estimate.activations > 0.9 * 256 * kept_bytes_per_image(table)
 
@@ -52,7 +45,7 @@ def test_at_a_large_batch_the_peak_comes_before_the_weights_have_gradients():
 def test_the_optimizer_keeps_its_states():
     table = zoo_cnn("alexnet")
     states = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "rmsprop": 1, "adagrad": 1, "adadelta": 2}
-    kept = {name: peak_memory(table, 1, Mode(optimizer=name)).optimizer_state for name in states}
+    kept = {name: memory.peak_memory(table, 1, Mode(optimizer=name)).optimizer_state for name in states}
     assert kept == {name: 4 * n * table.parameters for name, n in states.items()}
 
 
@@ -68,7 +61,7 @@ def three_layers():
 
 def test_the_peak_of_three_layers_is_where_it_was_worked_out_by_hand():
     map_bytes, weights_bytes = 4 * MAP, 4 * 144
-    estimate = peak_memory(three_layers(), 100, Mode(optimizer="sgd"))
+    estimate = memory.peak_memory(three_layers(), 100, Mode(optimizer="sgd"))
     # the image, and the ReLU's result, which the second convolution keeps as well
     assert kept_bytes_per_image(three_layers()) == 2 * map_bytes
     # at the last convolution: image and ReLU's result kept, gradients of its output and input, workspace of two maps
@@ -84,19 +77,19 @@ def test_a_gradient_lives_until_the_layer_that_wrote_the_tensor():
     ]
     skip = replace(chain[-1], type="add", kind=None, inputs=(3, 0))
     plain, skipping = (LayerTable("x", 8, (*chain[:4], last)) for last in (chain[-1], skip))
-    longer, usual = (peak_memory(table, 1).activation_gradients for table in (skipping, plain))
+    longer, usual = (memory.peak_memory(table, 1).activation_gradients for table in (skipping, plain))
     assert longer == usual + 4 * MAP
 
 
 def test_many_batch_sizes_give_what_each_gives():
     table, mode = zoo_cnn("resnet18"), Mode(precision="amp_bf16")
     sizes = [1, 7, 64, 512]
-    peaks = [peak_memory_gib(table, n, mode) for n in sizes]
-    assert peak_memories_gib(table, sizes, mode) == pytest.approx(peaks)
+    peaks = [memory.peak_memory_gib(table, n, mode) for n in sizes]
+    assert memory.peak_memories_gib(table, sizes, mode) == pytest.approx(peaks)
 
 
 def test_the_estimate_was_compared_with_peaks_of_pytorch_alone():
-    assert [memory_estimate_validated(name) for name in ("pytorch", "tensorflow")] == [True, False]
+    assert [memory.memory_estimate_validated(name) for name in ("pytorch", "tensorflow")] == [True, False]
 
 
 def test_mixed_precision_halves_the_activations_but_not_the_pools_indices():
@@ -105,8 +98,8 @@ def test_mixed_precision_halves_the_activations_but_not_the_pools_indices():
 
 
 def test_every_cnn_of_the_zoo_needs_more_memory_at_a_larger_batch():
-    gib = {name: peak_memories_gib(zoo_cnn(name), [8, 16]) for name in zoo_names()}
-    assert {name: sizes for name, sizes in gib.items() if not CONTEXT_GIB < sizes[0] < sizes[1]} == {}
+    gib = {name: memory.peak_memories_gib(zoo_cnn(name), [8, 16]) for name in zoo_names()}
+    assert {name: sizes for name, sizes in gib.items() if not memory.CONTEXT_GIB < sizes[0] < sizes[1]} == {}
 
 
 COMPARED = (
