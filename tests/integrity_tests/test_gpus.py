@@ -3,7 +3,6 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,81 +23,48 @@ GENERATION_OF, CORES_PER_SM, TENSOR_CORES_PER_SM = (
 )
 
 
-def offenders(holds: Callable[[Gpu], bool], **shown: Callable[[Gpu], object]) -> list[str]:
-    """GPUs of which it does not hold, each with the values that are to be shown."""
-    return [
-        f"{gpu.name}: " + ", ".join(f"{name} {value(gpu)}" for name, value in shown.items())
-        for gpu in all_gpus()
-        if not holds(gpu)
-    ]
+@pytest.fixture(params=all_gpus(), ids=lambda gpu: gpu.name)
+def gpu(request: pytest.FixtureRequest) -> Gpu:
+    return request.param
 
 
-def test_cores_are_multiprocessors_times_the_cores_of_one():
-    def expected(gpu: Gpu) -> int:
-        return gpu.sm_count * CORES_PER_SM[gpu.compute_capability]
-
-    assert not offenders(
-        lambda gpu: gpu.cuda_cores == expected(gpu), cuda_cores=lambda gpu: gpu.cuda_cores, expected=expected
-    )
+def test_cores_are_multiprocessors_times_the_cores_of_one(gpu):
+    assert gpu.cuda_cores == gpu.sm_count * CORES_PER_SM[gpu.compute_capability]
 
 
-def test_tensor_cores_are_multiprocessors_times_those_of_one_or_there_are_none():
-    def holds(gpu: Gpu) -> bool:
-        if gpu.tensor_cores is None:
-            return gpu.compute_capability < 7 or gpu.chip in ("TU116", "TU117")
-        return gpu.tensor_cores == gpu.sm_count * TENSOR_CORES_PER_SM[gpu.compute_capability]
-
-    assert not offenders(holds, tensor_cores=lambda gpu: gpu.tensor_cores, sm_count=lambda gpu: gpu.sm_count)
+def test_tensor_cores_are_multiprocessors_times_those_of_one_or_there_are_none(gpu):
+    if gpu.tensor_cores is None:
+        assert gpu.compute_capability < 7 or gpu.chip in ("TU116", "TU117")
+    else:
+        assert gpu.tensor_cores == gpu.sm_count * TENSOR_CORES_PER_SM[gpu.compute_capability]
 
 
-def test_peak_fp32_is_two_flops_per_core_and_boost_cycle():
-    def expected(gpu: Gpu) -> float:
-        return 2 * gpu.cuda_cores * gpu.boost_clock_ghz / 1000
-
-    assert not offenders(
-        lambda gpu: gpu.peak_fp32_tflop_per_s == pytest.approx(expected(gpu), rel=0.02),
-        peak=lambda gpu: gpu.peak_fp32_tflop_per_s,
-        expected=expected,
-    )
+def test_peak_fp32_is_two_flops_per_core_and_boost_cycle(gpu):
+    expected = 2 * gpu.cuda_cores * gpu.boost_clock_ghz / 1000
+    assert gpu.peak_fp32_tflop_per_s == pytest.approx(expected, rel=0.02)
 
 
-def test_boost_clock_is_plausible_and_not_below_the_base_clock():
-    def holds(gpu: Gpu) -> bool:
-        return 0.7 <= gpu.boost_clock_ghz <= 2.7 and (
-            gpu.base_clock_ghz is None or 0.5 <= gpu.base_clock_ghz <= gpu.boost_clock_ghz
-        )
-
-    assert not offenders(holds, base=lambda gpu: gpu.base_clock_ghz, boost=lambda gpu: gpu.boost_clock_ghz)
+def test_boost_clock_is_plausible_and_not_below_the_base_clock(gpu):
+    assert 0.7 <= gpu.boost_clock_ghz <= 2.7
+    assert gpu.base_clock_ghz is None or 0.5 <= gpu.base_clock_ghz <= gpu.boost_clock_ghz
 
 
-def test_bandwidth_is_bus_width_times_a_rate_that_its_memory_has():
-    def gbit_per_pin(gpu: Gpu) -> float:
-        return gpu.memory_bandwidth_gb_per_s * 8 / gpu.memory_bus_bits
-
-    def holds(gpu: Gpu) -> bool:
-        low, high = KNOWN["Gbit/s per pin"][gpu.memory_type]
-        return low <= gbit_per_pin(gpu) <= high
-
-    assert not offenders(holds, memory=lambda gpu: gpu.memory_type, gbit_per_pin=gbit_per_pin)
+def test_bandwidth_is_bus_width_times_a_rate_that_its_memory_has(gpu):
+    low, high = KNOWN["Gbit/s per pin"][gpu.memory_type]
+    assert low <= gpu.memory_bandwidth_gb_per_s * 8 / gpu.memory_bus_bits <= high
 
 
-def test_the_driver_shows_what_memory_leaves_and_the_derived_share_is_within_three_percent_of_it():
+def test_the_driver_shows_what_memory_leaves():
     assert find_gpu("T4").driver_memory_gib == 15
     assert find_gpu("L4").memory_in_words == "22.49 GiB"
     assert find_gpu("L40").memory_in_words == "45 GiB, derived from the marketed size"
 
-    def derived(gpu: Gpu) -> float:
-        return replace(gpu, driver_memory_mib=None).driver_memory_gib
 
-    assert not offenders(
-        lambda gpu: (
-            (gpu.driver_memory_mib is not None) == bool(gpu.driver_memory_source)
-            and gpu.driver_memory_gib <= gpu.memory_gib
-            and derived(gpu) == pytest.approx(gpu.driver_memory_gib, rel=0.03)
-        ),
-        seen=lambda gpu: gpu.driver_memory_gib,
-        derived=derived,
-    )
+def test_memory_derived_is_within_three_percent_of_what_the_driver_shows(gpu):
+    derived = replace(gpu, driver_memory_mib=None).driver_memory_gib
+    assert (gpu.driver_memory_mib is not None) == bool(gpu.driver_memory_source)
+    assert gpu.driver_memory_gib <= gpu.memory_gib
+    assert derived == pytest.approx(gpu.driver_memory_gib, rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -109,92 +75,47 @@ def test_memory_cache_and_power_are_plausible(column, low, high):
     assert {name: v for name, v in values.items() if v is not None and not low <= v <= high} == {}
 
 
-def test_generation_follows_from_compute_capability():
-    def holds(gpu: Gpu) -> bool:
-        first_word = gpu.architecture.split()[0].casefold()
-        return gpu.generation == GENERATION_OF[gpu.compute_capability] == first_word
-
-    assert not offenders(
-        holds,
-        generation=lambda gpu: gpu.generation,
-        architecture=lambda gpu: gpu.architecture,
-        compute_capability=lambda gpu: gpu.compute_capability,
-    )
+def test_generation_follows_from_compute_capability(gpu):
+    first_word = gpu.architecture.split()[0].casefold()
+    assert gpu.generation == GENERATION_OF[gpu.compute_capability] == first_word
 
 
-def test_tensor_peaks_are_there_for_exactly_what_the_generation_computes():
-    def holds(gpu: Gpu) -> bool:
-        has_bf16 = gpu.peak_bf16_tensor_tflop_per_s is not None
-        if has_bf16 != (gpu.peak_tf32_tflop_per_s is not None) or (has_bf16 and gpu.compute_capability < 8):
-            return False
-        if gpu.peak_fp16_tensor_tflop_per_s is None:
-            return True
-        return gpu.tensor_cores is not None and has_bf16 == (gpu.compute_capability >= 8)
-
-    assert not offenders(
-        holds,
-        fp16=lambda gpu: gpu.peak_fp16_tensor_tflop_per_s,
-        bf16=lambda gpu: gpu.peak_bf16_tensor_tflop_per_s,
-        tf32=lambda gpu: gpu.peak_tf32_tflop_per_s,
-        compute_capability=lambda gpu: gpu.compute_capability,
-    )
+def test_tensor_peaks_are_there_for_exactly_what_the_generation_computes(gpu):
+    has_bf16 = gpu.peak_bf16_tensor_tflop_per_s is not None
+    assert has_bf16 == (gpu.peak_tf32_tflop_per_s is not None)
+    assert gpu.compute_capability >= 8 or not has_bf16
+    if gpu.peak_fp16_tensor_tflop_per_s is not None:
+        assert gpu.tensor_cores is not None
+        assert has_bf16 == (gpu.compute_capability >= 8)
 
 
-def test_bf16_runs_at_the_fp16_rate_and_tf32_at_half_of_it():
-    def holds(gpu: Gpu) -> bool:
-        if gpu.peak_bf16_tensor_tflop_per_s is None or gpu.peak_tf32_tflop_per_s is None:
-            return True
-        half = pytest.approx(gpu.peak_bf16_tensor_tflop_per_s / 2, rel=0.005)
-        same = gpu.peak_fp16_tensor_tflop_per_s == gpu.peak_bf16_tensor_tflop_per_s
-        return same and bool(gpu.peak_tf32_tflop_per_s == half)
-
-    assert not offenders(
-        holds,
-        fp16=lambda gpu: gpu.peak_fp16_tensor_tflop_per_s,
-        bf16=lambda gpu: gpu.peak_bf16_tensor_tflop_per_s,
-        tf32=lambda gpu: gpu.peak_tf32_tflop_per_s,
-    )
+def test_bf16_runs_at_the_fp16_rate_and_tf32_at_half_of_it(gpu):
+    if gpu.peak_bf16_tensor_tflop_per_s is not None and gpu.peak_tf32_tflop_per_s is not None:
+        assert gpu.peak_fp16_tensor_tflop_per_s == gpu.peak_bf16_tensor_tflop_per_s
+        half = gpu.peak_bf16_tensor_tflop_per_s / 2
+        assert gpu.peak_tf32_tflop_per_s == pytest.approx(half, rel=0.005)
 
 
-def test_tensor_peak_is_what_its_tensor_cores_compute_at_a_clock_up_to_boost():
+def test_tensor_peak_is_what_its_tensor_cores_compute_at_a_clock_up_to_boost(gpu):
     """Dense, sums in fp32: GeForce RTX at half rate, and L40, too, by its data sheet."""
     per_clock = {7.0: 1024, 7.2: 1024, 7.5: 1024, 8.0: 2048, 8.7: 2048, 9.0: 4096, 10.0: 8192, 10.3: 8192}
-
-    def clock_ghz(gpu: Gpu) -> float | None:
-        if gpu.peak_fp16_tensor_tflop_per_s is None:
-            return None
-        halved = gpu.name.startswith("GeForce RTX") or gpu.name == "NVIDIA L40"
-        flops = per_clock.get(gpu.compute_capability, 1024) * gpu.sm_count * (0.5 if halved else 1)
-        return gpu.peak_fp16_tensor_tflop_per_s * 1000 / flops
-
-    def holds(gpu: Gpu) -> bool:
-        clock = clock_ghz(gpu)
-        # Hopper and Blackwell data centre parts state their tensor peaks below boost, at 1.54 to 1.86 GHz.
-        lowest = 0.85 if gpu.compute_capability in (9.0, 10.0, 10.3) else 0.99
-        return clock is None or lowest * gpu.boost_clock_ghz <= clock <= 1.01 * gpu.boost_clock_ghz
-
-    assert not offenders(holds, tensor_clock=clock_ghz, boost=lambda gpu: gpu.boost_clock_ghz)
+    halved = gpu.name.startswith("GeForce RTX") or gpu.name == "NVIDIA L40"
+    flops = per_clock.get(gpu.compute_capability, 1024) * gpu.sm_count * (0.5 if halved else 1)
+    # Hopper and Blackwell data centre parts state their tensor peaks below boost, at 1.54 to 1.86 GHz.
+    lowest = 0.85 if gpu.compute_capability in (9.0, 10.0, 10.3) else 0.99
+    if gpu.peak_fp16_tensor_tflop_per_s is not None:
+        clock_ghz = gpu.peak_fp16_tensor_tflop_per_s * 1000 / flops
+        assert lowest * gpu.boost_clock_ghz <= clock_ghz <= 1.01 * gpu.boost_clock_ghz
 
 
-def test_every_figure_has_a_source_and_a_date():
-    def holds(gpu: Gpu) -> bool:
-        dated = re.fullmatch(r"20\d\d-\d\d(-\d\d)?", gpu.retrieved_on)
-        linked = gpu.source_url == "" or gpu.source_url.startswith("https://")
-        return bool(gpu.source and dated and linked)
-
-    assert not offenders(
-        holds,
-        source=lambda gpu: gpu.source,
-        retrieved_on=lambda gpu: gpu.retrieved_on,
-        source_url=lambda gpu: gpu.source_url,
-    )
+def test_every_figure_has_a_source_and_a_date(gpu):
+    assert gpu.source
+    assert re.fullmatch(r"20\d\d-\d\d(-\d\d)?", gpu.retrieved_on)
+    assert gpu.source_url == "" or gpu.source_url.startswith("https://")
 
 
-def test_a_verified_row_says_what_was_verified_and_where():
-    def holds(gpu: Gpu) -> bool:
-        return not gpu.verified or bool(gpu.source_url and "Vendor's text seen for" in gpu.notes)
-
-    assert not offenders(holds, source_url=lambda gpu: gpu.source_url, notes=lambda gpu: gpu.notes)
+def test_a_verified_row_says_what_was_verified_and_where(gpu):
+    assert not gpu.verified or (gpu.source_url and "Vendor's text seen for" in gpu.notes)
 
 
 def test_every_alias_finds_its_own_gpu():
