@@ -18,10 +18,7 @@ from proxy_cnns.device import gpu_names
 
 CPU_PRECISIONS = ("fp32",)
 
-_CHECKS = {
-    "pytorch": "proxy_cnns.backends.torch.modes",
-    "chainer": "proxy_cnns.backends.chainer.modes",
-}
+_CHECKS = {"pytorch": "proxy_cnns.backends.torch.modes", "chainer": "proxy_cnns.backends.chainer.modes"}
 
 
 def measurable_modes(

@@ -14,13 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.errors import DataError, EpochcastError, SchemaError
-from predictor.evaluation.scenarios import (
-    DEFAULT,
-    SCENARIOS,
-    Scenario,
-    find_scenario,
-    holds_published_rows,
-)
+from predictor.evaluation.scenarios import DEFAULT, SCENARIOS, Scenario, find_scenario, holds_published_rows
 from predictor.evaluation.splits import Fold
 
 if TYPE_CHECKING:

@@ -117,10 +117,7 @@ def ranges_of(iterations: pd.DataFrame, rows: Rows) -> Ranges:
 
 
 def reasons(
-    ranges: Ranges,
-    table: LayerTable,
-    devices: Sequence[tuple[Gpu, Mode]],
-    batch_sizes: NDArray[np.float64],
+    ranges: Ranges, table: LayerTable, devices: Sequence[tuple[Gpu, Mode]], batch_sizes: NDArray[np.float64]
 ) -> list[tuple[tuple[Reason, ...], ...]]:
     """Reasons for caution, for each GPU with its mode, at each batch size."""
     low, high = ranges.batch_size

@@ -104,9 +104,7 @@ class TrainingData:
 
     @classmethod
     def of_default(
-        cls,
-        published: str | PathLike[str] | None = None,
-        uploaded: pd.DataFrame | None = None,
+        cls, published: str | PathLike[str] | None = None, uploaded: pd.DataFrame | None = None
     ) -> Self:
         """All that the shipped default is fitted on; arguments as of `fit_default`."""
         import pandas as pd

@@ -38,10 +38,7 @@ the L2 cache."""
 _BORROWED = 0.05
 """Standard uncertainty of ln time added for weights of another mode: a few times their difference on an H200."""
 
-_BY_SPECIFICATIONS = {
-    UNKNOWN: tuple(name for name in CLASSES if name != "linear"),
-    FARAWAY: ("depthwise",),
-}
+_BY_SPECIFICATIONS = {UNKNOWN: tuple(name for name in CLASSES if name != "linear"), FARAWAY: ("depthwise",)}
 """Classes whose operators of types never measured, and of shapes far from all measured, take the specifications' time.
 
 With one type or kind of convolution left out of an H200's operators, the specifications' time of these classes had the

@@ -224,10 +224,7 @@ def test_a_hint_asks_for_workers_only_where_the_machine_has_vcpus_for_them():
     assert int(re.search(r"needs (\d+) vCPUs: ", bound)[1]) > 2
     [hint] = loading_hints(compared(offers=(offer(2.0),), loader="50.0/machine"))
     assert hint.count(":") == 0  # no number of workers helps
-    boxes = (
-        offer(4.0),
-        replace(offer(64.0), usd_per_hour=5.5),
-    )  # more vCPUs change the ranking of equal GPUs
+    boxes = offer(4.0), replace(offer(64.0), usd_per_hour=5.5)  # more vCPUs rank first of equal GPUs
     offers = [best(offers=boxes, loader=loader).offer for loader in (None, "none")]
     assert offers == ["lab box-64.0", "lab box-4.0"]
 

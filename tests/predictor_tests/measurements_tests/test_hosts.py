@@ -6,12 +6,7 @@ from predictor.answers.answer import answer
 from predictor.answers.question import Question
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.files import data_root
-from predictor.measurements.hosts import (
-    HostMeasurement,
-    HostTime,
-    read_host,
-    write_host,
-)
+from predictor.measurements.hosts import HostMeasurement, HostTime, read_host, write_host
 from predictor.measurements.table import read_measurements, write_measurements
 
 FAST = HostMeasurement(

@@ -34,10 +34,7 @@ MEASURED = {
 }
 """GPUs of pairs out of order, which have terms of their own: by whom they were measured."""
 
-OF_THE_LAW = {
-    ("GeForce RTX 3070", "GeForce RTX 2080"),
-    ("GeForce RTX 2080 SUPER", "NVIDIA TITAN X (Pascal)"),
-}
+OF_THE_LAW = {("GeForce RTX 3070", "GeForce RTX 2080"), ("GeForce RTX 2080 SUPER", "NVIDIA TITAN X (Pascal)")}
 """Pairs out of order that nobody measured, better and lesser."""
 
 

@@ -8,10 +8,7 @@ import pytest
 
 from predictor.errors import DataError, SchemaError
 from predictor.evaluation.scenarios import SCENARIOS
-from predictor.measurements.published import (
-    import_measurements,
-    load_published,
-)
+from predictor.measurements.published import import_measurements, load_published
 from predictor.measurements.published.sources import DATA_SETS
 from predictor.measurements.schema import COLUMNS
 

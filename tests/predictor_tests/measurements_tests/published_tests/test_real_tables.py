@@ -3,10 +3,7 @@
 import pytest
 
 from predictor.cnns.zoo import zoo_cnn
-from predictor.measurements.published import (
-    import_measurements,
-    published_layer_tables,
-)
+from predictor.measurements.published import import_measurements, published_layer_tables
 from predictor.measurements.published.sources import timm_cnns
 
 # Rows of the published tables, and what they become: repeats fold, Radeons go, passes unfold.
