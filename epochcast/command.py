@@ -24,6 +24,7 @@ except ImportError:
         raise
     sys.exit(f"Error: {' '.join(shadowed())}")  # before `main`, which needs the package that is hidden
 
+_ANSWERS = ("check", "compare", "diff", "explain", "fit-memory", "predict")
 _PYTHON_SHOWS = warnings.showwarning
 
 COMMANDS = {
@@ -79,14 +80,15 @@ def main() -> None:
     """Run the command; exit code 2 for bad input, with one line on stderr instead of a traceback."""
     # Before numpy is loaded: our matrices are small, and threads that wait for each other take what other work needs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.set_threshold(
-        100_000
-    )  # a command makes much that it keeps: looked through each 700 objects, it took a seventh
     warnings.simplefilter("always", LeftOutWarning)
     warnings.simplefilter("default", RetiredOptionWarning)
     warnings.showwarning = _show_warning
     called = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     words = sys.argv[1:]
+    if (
+        called in _ANSWERS
+    ):  # what they make they keep: looking through it each 700 objects took a seventh of compare
+        gc.set_threshold(100_000)
     completes = "_EPOCHCAST_COMPLETE" in os.environ  # a shell asks, which may want any command's options
     try:
         if any(word.partition("=")[0] == "--args" for word in words):
