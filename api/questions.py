@@ -128,7 +128,7 @@ def _or_text(number: Any, option: Option) -> Any:
 
 def _type_of(option: Option) -> Any:
     """The type of an option's values, None not counted."""
-    if option.kind in ("whole", "workers"):
+    if option.kind in ("whole", "workers", "trainings"):
         whole = Annotated[int, Field(ge=int(option.low), le=int(option.high))]
         return whole if option.kind == "whole" else _or_text(whole, option)
     if option.kind in ("number", "hours", "usd"):

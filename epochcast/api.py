@@ -182,7 +182,7 @@ def largest_batch_size(cnn: "Cnn", gpu: "str | Gpu", **options: "Unpack[MemoryOp
         raise SchemaError(
             "largest_batch_size is of one CNN on one GPU. Ask once for each GPU, or predict without one."
         )
-    [largest] = largest_local_batch_sizes(tables[0], devices)
+    [largest] = largest_local_batch_sizes(tables[0], devices, per_gpu=question.team.trainings)
     if largest is None:
         raise OutOfRangeError(NOT_ONE_IMAGE)
     return largest

@@ -117,6 +117,11 @@ class _OfPredictCompareExplainWatch(TypedDict, total=False):
     """torch.autograd.set_detect_anomaly(True), which looks for NaN in gradients."""
 
 
+class _OfPredictCompareMemory(TypedDict, total=False):
+    per_gpu: int | str
+    """Trainings that share each GPU, a process each, without MPS; auto takes the number that costs least."""
+
+
 class _OfPredictCompareExplainParallel(TypedDict, total=False):
     model: Model | str | PathLike[str] | None
     """A model that `epochcast fit` wrote. By default the shipped one."""
@@ -130,7 +135,7 @@ class _OfCompare(TypedDict, total=False):
     deadline_h: float | str | None
     """Hours that it may take; 90min, 1h30m, 2d and 3 weeks are understood, too."""
     trials: int
-    """Trainings of a parameter search; each GPU of an offer works on one at a time."""
+    """Trainings of a parameter search, per_gpu at a time on each GPU of an offer."""
     setup_minutes: float
     """Minutes that are paid before training starts."""
     interruptions_per_day: float | None
@@ -176,11 +181,11 @@ class _OfProfile(TypedDict, total=False):
     """Measure on a busy GPU, and note it in the rows, as is always done on a CPU."""
 
 
-class PredictOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompareExplain, _OfPredictCompare, _OfPredictCompareExplainParallelWatch, _OfPredictCompareExplainMemoryWatch, _OfPredictCompareExplainMemory, _OfPredictCompareParallelWatch, _OfPredictCompareWatch, _OfPredictCompareExplainWatch, _OfPredictCompareExplainParallel, total=False):
+class PredictOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompareExplain, _OfPredictCompare, _OfPredictCompareExplainParallelWatch, _OfPredictCompareExplainMemoryWatch, _OfPredictCompareExplainMemory, _OfPredictCompareParallelWatch, _OfPredictCompareWatch, _OfPredictCompareExplainWatch, _OfPredictCompareMemory, _OfPredictCompareExplainParallel, total=False):
     """Options of `predict`."""
 
 
-class CompareOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompareExplain, _OfPredictCompare, _OfPredictCompareExplainParallelWatch, _OfPredictCompareExplainMemoryWatch, _OfPredictCompareExplainMemory, _OfPredictCompareParallelWatch, _OfPredictCompareWatch, _OfPredictCompareExplainWatch, _OfPredictCompareExplainParallel, _OfCompare, total=False):
+class CompareOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompareExplain, _OfPredictCompare, _OfPredictCompareExplainParallelWatch, _OfPredictCompareExplainMemoryWatch, _OfPredictCompareExplainMemory, _OfPredictCompareParallelWatch, _OfPredictCompareWatch, _OfPredictCompareExplainWatch, _OfPredictCompareMemory, _OfPredictCompareExplainParallel, _OfCompare, total=False):
     """Options of `compare`."""
 
 
@@ -192,7 +197,7 @@ class ParallelOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCom
     """Options of `parallel`."""
 
 
-class MemoryOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompareExplainMemoryWatch, _OfPredictCompareExplainMemory, total=False):
+class MemoryOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompareExplainMemoryWatch, _OfPredictCompareExplainMemory, _OfPredictCompareMemory, total=False):
     """Options of `memory`."""
 
 

@@ -25,6 +25,7 @@ EXAMPLES: dict[str, Any] = {
     "parallel": "dp",
     "deterministic": True,
     "detect_anomaly": True,
+    "per_gpu": 4,
     "host": "p3.2xlarge",
     "workers": 1,
     "loader": "pillow_simd",

@@ -25,7 +25,7 @@ export const FIRST = {
  */
 let options = [];
 const UNSEEN = ["anchors", "relative_to"]; // no field takes the first, no table shows the second
-const NUMBERS = ["whole", "number", "hours", "usd", "workers"];
+const NUMBERS = ["whole", "number", "hours", "usd", "workers", "trainings"];
 const MOST_BATCH_SIZE = 65536;
 const RETIRED = { machine_workers: ["workers", "machine"], samples_per_worker_second: ["loader", "worker"], images_per_second: ["loader", "machine"] };
 

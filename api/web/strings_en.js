@@ -97,6 +97,7 @@ export default {
   host: "Host processor",
   host_usual: "the usual one",
   n_gpus: "GPUs that train together",
+  per_gpu: "Trainings on each GPU",
   gradient_accumulation: "Parts of each GPU's share of the batch (gradient accumulation)",
   nodes: "Machines that they are in",
   link: "What joins them (such as nvlink4)",

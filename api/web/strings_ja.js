@@ -97,6 +97,7 @@ export default {
   host: "ホスト CPU",
   host_usual: "通常のもの",
   n_gpus: "一緒に学習する GPU の数",
+  per_gpu: "GPU ごとの同時学習数",
   gradient_accumulation: "各 GPU のバッチの分割数（勾配の累積）",
   nodes: "GPU を載せるマシンの台数",
   link: "GPU 間の接続（例：nvlink4）",

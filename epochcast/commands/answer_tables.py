@@ -64,6 +64,10 @@ def gpus_in_words(record: Record) -> str:
     return f"{several}{short_name(record['gpu'])}"
 
 
+PACKED = Column("per GPU", lambda r: str(r["per_gpu"]) if r["per_gpu"] > 1 else "", rank=2)
+"""Trainings that share a GPU; empty, and so not shown, where a training has one to itself."""
+
+
 def gpus_column(*, marked: bool) -> Column:
     """The GPUs that work; `marked` with ``~`` where a row extrapolates."""
     return Column("GPU", lambda r: f"{gpus_in_words(r)}{' ~' * (marked and bool(guesses(r)))}", left=True)

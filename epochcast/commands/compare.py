@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from epochcast import notes as below
 from epochcast.commands import options as o
-from epochcast.commands.answer_tables import columns_of, gpus_column, is_delivered, notes_column
+from epochcast.commands.answer_tables import PACKED, columns_of, gpus_column, is_delivered, notes_column
 from epochcast.tables import Column, Format, Record, counted, print_notes, print_table
 from predictor.answers.notes import (
     Priority,
@@ -195,6 +195,7 @@ def _limits(record: Record) -> str:
 
 
 _TIME_AND_COST = (
+    PACKED,
     Column("time", _time, left=True),
     Column("US$", _cost, left=True),
     Column("within", _chance, rank=1),

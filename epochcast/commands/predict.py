@@ -182,6 +182,7 @@ def prediction_columns(
         Column("batch", lambda r: f"{r['batch_size']:,}"),
         *([Column("", _roles_of_sizes(records), left=True)] if question.batch_sizes is None else ()),
         *(_TEAM_COLUMNS if records[0]["gpus_used"] > 1 else ()),
+        tables.PACKED,
         Column("iteration, ms", _iteration, left=True),
         *([] if records[0]["epoch_time_s"] is None else [Column("epoch", _epoch, left=True)]),
         Column("US$/epoch", _cost, left=True, rank=1),

@@ -39,9 +39,10 @@ from predictor.answers.offers import (
     rentals_of,
     rented_rows,
 )
-from predictor.answers.question import Question
+from predictor.answers.question import Question, named
 from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.modes import COMPILED, Mode
+from predictor.errors import OutOfRangeError
 from predictor.models.compiled import compile_seconds, compile_spread
 from predictor.models.epoch_start import has_known_start
 from predictor.models.registry import WHOLE_METHODS
@@ -81,6 +82,9 @@ class PredictionRow:
     not, or no number of them helps. The first epoch takes
     `start_s` longer than later ones, in which libraries load and cuDNN meets every shape; None where no start was
     measured: CPUs, other frameworks than PyTorch, graphs, autotuned.
+
+    `per_gpu` trainings share each GPU: times, throughput and energy are of one of them, memory is of all, and the
+    instance's cost pays for an epoch of all.
     """
 
     cnn: str
@@ -124,6 +128,7 @@ class PredictionRow:
     offer: str
     offer_gpu_count: float | None
     gpus_used: int
+    per_gpu: int
     nodes: int
     link: str | None
     local_batch_size: int
@@ -146,7 +151,18 @@ COLUMNS = tuple(column.name for column in fields(PredictionRow))
 
 
 _OF_A_GPU = (
-    *("cnn", "image_size", "gpu", "precision", "memory_format", "framework", "gpus_used", "nodes", "link"),
+    *(
+        "cnn",
+        "image_size",
+        "gpu",
+        "precision",
+        "memory_format",
+        "framework",
+        "gpus_used",
+        "per_gpu",
+        "nodes",
+        "link",
+    ),
     *("offer", "offer_gpu_count", "priced_on", "memory_estimate_validated", "largest_batch_size"),
     *("host", "method", "trained_on", "energy_basis", "co2_basis"),
 )
@@ -210,7 +226,7 @@ class Answer:
 
 
 _NUMBERS = (
-    *("batch_size", "local_batch_size", "gpus_used", "fits_in_memory"),
+    *("batch_size", "local_batch_size", "gpus_used", "per_gpu", "fits_in_memory"),
     *TIMES,
     *("training_time_ms", *LOADING_TIMES, *EPOCH_TIMES, *STARTS, "throughput_samples_per_s", "cost_usd"),
     *("power_w", *ENERGIES, *CO2, "added_ms", "scaling_efficiency", "peak_memory_gib"),
@@ -229,7 +245,9 @@ def columns_of(rows: OfferRows, best: Sequence[bool]) -> dict[str, Values]:
     devices, device = _used(rows.iterations.devices.pairs, iterations.device)
     offers, offer = _used(rows.offers.offers, rows.offer)
     words = {name: _used(values, iterations.device)[0] for name, values in iterations.devices.words.items()}
-    largest, _ = _used(iterations.devices.largest, iterations.device)
+    per_gpu = numbers["per_gpu"].tolist()
+    largest_of = {count: iterations.devices.largest(count) for count in set(per_gpu)}
+    largest = (largest_of[count][at] for count, at in zip(per_gpu, iterations.device.tolist(), strict=True))
     links = [None if team is None else team.link.name for team in iterations.teams]
     counts = numbers["gpus_used"].tolist()
     return {
@@ -254,7 +272,7 @@ def columns_of(rows: OfferRows, best: Sequence[bool]) -> dict[str, Values]:
         **{name: _at(values, device) for name, values in words.items()},
         "largest_batch_size": [
             None if most is None else most * count
-            for most, count in zip(_at(largest, device), counts, strict=True)
+            for most, count in zip(largest, counts, strict=True)
         ],
         "best_batch": list(best),
         "extrapolates": [answered_reasons[key] for key in keys],
@@ -291,6 +309,8 @@ def answer(question: Question) -> Answer:
     """
     resolved = ResolvedQuestion.of(question, "predict")
     answered = list(_searched(resolved) if question.batch_sizes is None else _at_sizes(resolved))
+    for rows, _ in answered:
+        _check_room(rows)
     cnns, feed = [columns_of(*rows_and_best) for rows_and_best in answered], answered[0][0].offers.feed
     columns = {name: cnns[0][name] for name in COLUMNS}
     if len(cnns) > 1:
@@ -298,6 +318,21 @@ def answer(question: Question) -> Answer:
     words = {name: plain(columns[name]) for name in SCOPE_COLUMNS}
     scope = scope_of(resolved, resolved.known.model, words, feed, starts=True)
     return Answer(columns, scope, len(question.batch_sizes or [0]))
+
+
+def _check_room(rows: OfferRows) -> None:
+    """Refuse more trainings on a GPU than any GPU of these rows holds; OutOfRangeError with the most that fit."""
+    per_gpu = rows.iterations.resolved.team.trainings
+    if per_gpu == 1 or rows.numbers["fits_in_memory"].any():
+        return
+    most = rows.iterations.most_per_gpu
+    if most.any():
+        roomiest = int(most.argmax())
+        gpu = rows.iterations.devices.gpus[rows.iterations.device[roomiest]].name
+        raise OutOfRangeError(
+            f"{named('per_gpu')} {per_gpu}: these trainings need {rows.iterations.memory_gib[roomiest]:.1f} GiB on "
+            f"{gpu}, which holds {most[roomiest]} of them at batch {rows.iterations.batch_size[roomiest]}."
+        ).about("per_gpu")
 
 
 def predict(cnn: object, gpus: object, batch_sizes: Any = None, **options: Any) -> list[PredictionRow]:
@@ -327,7 +362,7 @@ def _searched(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool
     samples, n, gpus = resolved.samples, resolved.question.n_gpus, [gpu for gpu, _ in resolved.devices]
     shares = n * resolved.question.parts
     for table in resolved.tables:
-        largest = largest_local_batch_sizes(table, resolved.devices, n)
+        largest = largest_local_batch_sizes(table, resolved.devices, n, resolved.team.trainings)
         tried = batch_sizes_to_try(largest, samples, shares)
         common = common_batch_size(largest, samples, shares)
         sizes = sorted({*tried, *(size for size in largest if size and size <= (samples or size))})
@@ -357,6 +392,10 @@ SCOPE_COLUMNS = ("precision", "host", "method", "trained_on")
 _COPIES = "An iteration includes the copy of its images to the GPU, since loading is counted."
 _PARTS = (
     "An iteration is a step of the optimizer: each GPU runs its images in {} parts one after the other{}."
+)
+_PACKED = (
+    "On each GPU {} trainings take turns, a process each, without MPS: times are of one, memory is of all, and every "
+    "training is taken to have a vCPU."
 )
 _ONCE = ", and gradients are exchanged once, with the last"
 _MEMORY = {
@@ -398,6 +437,7 @@ def scope_of(
         f"Covers the training pass (forward, backward, weight update) on {_gpus(question)}; {loading}.",
         f"Mode: {', '.join([*words, *(['autotune'] if question.autotune else [])])}. "
         f"Host: {', '.join(dict.fromkeys(columns['host']))}.",
+        *([_PACKED.format(question.per_gpu)] * (question.per_gpu != 1)),
         *([_PARTS.format(question.parts, _ONCE * (question.n_gpus > 1))] * (question.parts > 1)),
         *([_COPIES] if resolved.images_from_host and question.framework in model.fed_frameworks else []),
         *resolved.other_forms,

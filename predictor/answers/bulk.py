@@ -62,8 +62,8 @@ NUMBERS = (
 
 _OF_OFFERS = (
     *(name for name in NUMBERS if name not in (*EPOCH_TIMES, "cost_usd", *ENERGIES)),
-    *LOADING_TIMES[1:], *WAITS, "batch_size", "gpus_used", "usd_per_hour", "power_w", "power_limit_w", "power_spread",
-    "fits_in_memory",
+    *LOADING_TIMES[1:], *WAITS, "batch_size", "gpus_used", "per_gpu", "usd_per_hour", "power_w", "power_limit_w",
+    "power_spread", "fits_in_memory",
 )  # fmt: skip
 """What is kept of a grid: what the added columns, and epochs, follow from."""
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
 from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.changes import (
     Change,
@@ -41,6 +43,8 @@ from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.modes import Habits
 from predictor.catalogue.offers import hourly_usd
 from predictor.errors import SchemaError
+from predictor.models.packed import packed_ms
+from predictor.models.ratios import ratios_of
 
 TIMES = ("images_per_s", "iteration_time_ms", "epoch_time_s")
 """How a speed is given: exactly one of these."""
@@ -59,7 +63,9 @@ _PRIOR = {
 _ANY_LOADER = (2.0, 0.6)
 _SLOW_HOST = (1.8, 0.3)
 _SLOW_GPU = (1.5, 0.3)
-_SHARED_GPU = (2.1, 0.12)
+_SHARED_GPU = {1: 1.0, 2: 0.5, 3: 0.25}
+_SHARING_SPREAD = 0.12
+"""Odds of other trainings on the GPU by their number, and standard deviation of ln of the time that they take."""
 _VALIDATION = (1.25, 0.15)
 """Median factor and standard deviation of its logarithm, of causes that no option describes."""
 
@@ -369,14 +375,24 @@ def _of_the_machine(checked: _Checked) -> Iterator[_Suspect]:
         slow_ms, wide = gpu_ms * _SLOW_GPU[0], math.hypot(spread, _SLOW_GPU[1])
         remedy, odds = "Look at nvidia-smi -q -d PERFORMANCE,CLOCK.", _SEEN if speed.slowed_by else 1.0
         yield _Suspect("gpu", what, remedy, slow_ms, wide, odds)
-        what, remedy = "another process works on the GPU", "Look at the processes of nvidia-smi."
-        slow_ms, wide = gpu_ms * _SHARED_GPU[0], math.hypot(spread, _SHARED_GPU[1])
-        yield _Suspect("process", what, remedy, slow_ms, wide)
+        yield from _sharing(checked, gpu_ms, host_ms)
     if speed.epoch_time_s is not None and not checked.question.validation_samples:
         what = "the epoch's time includes validation, logging or checkpoints"
         remedy = f"Pass {named('validation_samples')}, or time iterations."
         slow_ms, wide = row.iteration_time_ms * _VALIDATION[0], math.hypot(spread, _VALIDATION[1])
         yield _Suspect("validation", what, remedy, slow_ms, wide)
+
+
+def _sharing(checked: _Checked, gpu_ms: float, host_ms: float) -> Iterator[_Suspect]:
+    """Other trainings on the same GPU: they take turns with this one, and what its GPU time leaves of the time."""
+    row, ratios = checked.row, ratios_of("packed")
+    others_ms = max(0.0, checked.measured_ms / ratios["switches"] - gpu_ms)
+    what = f"another process works on the GPU, {number(others_ms)} ms in each iteration"
+    remedy, wide = "Look at the processes of nvidia-smi.", math.hypot(_spread(row), _SHARING_SPREAD)
+    alone_ms, busy_ms, enqueuing_ms = (np.array([ms]) for ms in (row.iteration_time_ms, gpu_ms, host_ms))
+    slow_ms = packed_ms(alone_ms, busy_ms, enqueuing_ms, 1 + np.array(list(_SHARED_GPU)))
+    for time_ms, odds in zip(slow_ms.tolist(), _SHARED_GPU.values(), strict=True):
+        yield _Suspect("process", what, remedy, time_ms, wide, odds)
 
 
 def _ranked(checked: _Checked, epochs: int) -> tuple[Cause, ...]:

@@ -26,7 +26,7 @@ from predictor.answers.grid import (
     fastest_sizes,
     largest_local_batch_sizes,
 )
-from predictor.answers.loading import STARTS, data_exceeded, feed_of_offers
+from predictor.answers.loading import STARTS, VCPUS_OF_A_GPU, data_exceeded, feed_of_offers
 from predictor.answers.offers import CO2, ENERGIES, EPOCH_TIMES, OfferRows, Offers, rentals_of
 from predictor.answers.question import MiniBatch, Plan, Question, named
 from predictor.answers.ranking import (
@@ -59,6 +59,7 @@ from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.compiled import compile_seconds
 from predictor.models.data_parallel import Team
 from predictor.models.epochs import Iteration, epoch_times_s
+from predictor.models.packed import MAX_PER_GPU
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -237,13 +238,18 @@ class Comparer:
                 f"a training's cost needs the samples of an epoch. Pass {named('samples')}, or a data set such as "
                 "'imagenet'."
             ).about("samples")
+        if question.per_gpu == "auto" and plan.trials == 1:
+            raise SchemaError(
+                f"{named('per_gpu')} 'auto' shares GPUs among trials, and there is one. Pass {named('trials')}, too."
+            ).about("per_gpu")
         _ = resolved.known, resolved.loading  # refuse what contradicts itself before anything is searched
         [table] = resolved.tables
         common, compared = None, question.batch_sizes
         tried = compared
         if tried is None:
             shares = question.n_gpus * question.parts
-            largest = largest_local_batch_sizes(table, resolved.devices, question.n_gpus)
+            packed = resolved.team.trainings
+            largest = largest_local_batch_sizes(table, resolved.devices, question.n_gpus, packed)
             common = common_batch_size(largest, samples, shares)
             within_measured = [size and min(size, LARGEST_TRIED) for size in largest]
             compared, tried = (
@@ -273,7 +279,7 @@ class Comparer:
         if self.common is None:
             return [self.compared] * len(self.gpus)
         n = self.resolved.question.n_gpus
-        largest = largest_local_batch_sizes(self.table, self.devices, n)
+        largest = largest_local_batch_sizes(self.table, self.devices, n, self.resolved.team.trainings)
         held = compared_batch_sizes(self.common, largest, n * self.resolved.question.parts)
         return [list(dict.fromkeys((*self.compared, size))) for size in held]
 
@@ -312,13 +318,20 @@ class Comparer:
         numbers = {1 if team is None else team.n_gpus for teams in self._teams for team in teams}
         return {n: MiniBatch.even(self.tried, n, self.resolved.question.parts) for n in numbers}
 
-    def _splits(self, gpu_index: int) -> Iterator[tuple[Team | None, int, int]]:
-        """Teams of a GPU, each with a mini-batch that it shares evenly and the images of one of its GPUs."""
+    @cached_property
+    def _packs(self) -> list[int]:
+        """Trainings that share a GPU: one, and those asked for, or as many as the plan has."""
+        if self.resolved.question.per_gpu == "auto":
+            return list(range(1, 1 + min(MAX_PER_GPU, self.plan.trials)))
+        return sorted({1, self.resolved.team.trainings})
+
+    def _splits(self, gpu_index: int) -> Iterator[tuple[Team | None, int, int, int]]:
+        """Teams of a GPU, each with a mini-batch that it shares evenly, the images of one GPU, and trainings on it."""
         for size in self._sizes[gpu_index]:
             for team in self._teams[gpu_index]:
                 local_size = self._shares[1 if team is None else team.n_gpus].get(size)
                 if local_size is not None:
-                    yield team, size, local_size
+                    yield from ((team, size, local_size, packed) for packed in self._packs)
 
     def gpu_answers(self) -> GpuAnswers:
         """Iterations of the compared GPUs in the question's mode."""
@@ -326,8 +339,8 @@ class Comparer:
         splits = [list(self._splits(gpu_index)) for gpu_index in range(len(gpus))]
         n_splits = np.array(list(map(len, splits)))
         device = np.repeat(np.arange(len(gpus)), n_splits)
-        joined, sizes, local_sizes_of = zip(*chain.from_iterable(splits), strict=True)
-        size, local_size = np.array(sizes), np.array(local_sizes_of)
+        joined, sizes, local_sizes_of, packs = zip(*chain.from_iterable(splits), strict=True)
+        size, local_size, per_gpu = np.array(sizes), np.array(local_sizes_of), np.array(packs)
         local_sizes = sorted({*local_sizes_of, *self._shares[n].values()})
         tried_at = np.searchsorted(local_sizes, [self._shares[n][tried_size] for tried_size in tried])
         trainings = [(resolved.training, self.devices)]
@@ -342,18 +355,19 @@ class Comparer:
         team, fast_local = np.array([team_at[of_split] for of_split in joined]), local_size
         if self.compared == [self.common]:
             fast_local = self._fastest(singles, teams, device, team, local_size)
+            fast_local = np.where(per_gpu > 1, local_size, fast_local)
         start = np.concatenate([[0], np.cumsum(n_splits)[:-1]])
         index, numbers = (
             np.arange(len(device)),
             np.array([1 if of_split is None else of_split.n_gpus for of_split in joined]),
         )
-        is_asked = numbers == n
+        is_asked = (numbers == n) & (per_gpu == 1)
         asked = np.maximum.accumulate(np.where(is_asked, index, 0)) - start[device]
         # device by device: all splits at their mini-batch, then at the fastest
         order = np.lexsort((np.tile(index, 2), np.repeat([0, 1], len(device)), np.tile(device, 2)))
         local = np.concatenate([local_size, fast_local])[order]
         rows = singles.rows(firsts[np.tile(device, 2)[order]] + np.searchsorted(local_sizes, local))
-        rows = rows.with_teams(teams, np.tile(team, 2)[order])
+        rows = rows.with_teams(teams, np.tile(team, 2)[order]).packed(np.tile(per_gpu, 2)[order])
         return GpuAnswers(rows, 2 * start, n_splits, np.tile(asked, 2)[order], np.tile(best, 2)[order])
 
     def _fastest(
@@ -365,7 +379,7 @@ class Comparer:
         local_size: Places,
     ) -> Places:
         """Images of a GPU at the batch size of the best throughput of each split's GPUs, of those tried."""
-        sizes, largest = np.unique(singles.local_batch_size), singles.devices.largest
+        sizes, largest = np.unique(singles.local_batch_size), singles.devices.largest()
         together = singles.rows((len(sizes) * device[:, None] + np.arange(len(sizes))).ravel())
         together = together.with_teams(teams, np.repeat(team, len(sizes)))
         rates = (together.local_batch_size / together.times["iteration_time_ms"]).reshape(-1, len(sizes))
@@ -432,7 +446,8 @@ class Comparer:
         singles = Iterations.of(self.resolved, self.table, trainings, sizes, anchored, self._shares)
         device = np.repeat(np.arange(len(n_rows)), n_rows)
         same = singles.rows(device * len(local_sizes) + np.searchsorted(local_sizes, local))
-        return same.with_teams(usual.iterations.teams, usual.iterations.team[rows])
+        same = same.with_teams(usual.iterations.teams, usual.iterations.team[rows])
+        return same.packed(usual.iterations.per_gpu[rows])
 
     @cached_property
     def machines(self) -> Machines:
@@ -481,8 +496,25 @@ class Comparer:
         )
         joined, of_row = of_teams[answers.iterations.team[rows]], machine[index]
         is_enough = answers.iterations.n_gpus[rows] <= most[of_row]
-        possible = np.flatnonzero((joined == 0) | ((joined == links[of_row]) & is_enough))
+        is_joined = (joined == 0) | ((joined == links[of_row]) & is_enough)
+        possible = np.flatnonzero(is_joined & self._may_pack(answers.iterations, rows, of_row))
         return self.priced(answers, of_row[possible], device[index[possible]], split[possible])
+
+    def _may_pack(self, iterations: Iterations, rows: Places, machine: Places) -> NDArray[np.bool_]:
+        """Whether as many trainings share a GPU as asked; if that is open, the memory and vCPUs must do for them."""
+        per_gpu = iterations.per_gpu[rows]
+        asked = self.resolved.question.per_gpu
+        if asked != "auto":
+            return np.equal(per_gpu, asked)
+        offers = self.machines.offers.offers
+        vcpus = [
+            VCPUS_OF_A_GPU if offer is None or offer.vcpus is None else offer.vcpus / offer.gpu_count
+            for offer in offers
+        ]
+        is_held: NDArray[np.bool_] = (per_gpu == 1) | (
+            iterations.fits[rows] & (per_gpu <= np.array(vcpus)[machine])
+        )
+        return is_held
 
     def larger(self) -> ComparisonRow | None:
         """The best row of the smallest mini-batch above the common one with which a machine holds the limits.
@@ -509,8 +541,8 @@ class Comparer:
 
     def _rows_on(self, answers: GpuAnswers, machine: Places, places: Places) -> OfferRows:
         """These rows of the answers, each on one of the machines."""
-        trainings = np.minimum(self.plan.trials, self.machines.at_once)[machine]
         rows = answers.iterations.rows(places)
+        trainings = np.minimum(self.plan.trials, self.machines.at_once[machine] * rows.per_gpu)
         return OfferRows.of(rows, self.machines.offers, machine, trainings).with_epochs()
 
     def priced(self, answers: GpuAnswers, machine: Places, device: Places, split: Places) -> Priced:
@@ -540,10 +572,10 @@ class Comparer:
     def compiled(self, row: ComparisonRow, usual: GpuAnswers, best: int) -> Compiled | None:
         """The best row under torch.compile, whose place among the machines is `best`.
 
-        None if it is asked for already, not predicted, or several GPUs train together.
+        None if it is asked for already, not predicted, or several GPUs train together, or trainings on one GPU.
         """
         resolved, question = self.resolved, self.resolved.question
-        if question.capture != "eager" or row.link is not None:
+        if question.capture != "eager" or row.link is not None or row.per_gpu > 1:
             return None
         compiling, gpu = replace(resolved.training, capture="compile"), [int(self.machines.gpu[best])]
         modes = [(compiling, gpu)]
@@ -601,7 +633,9 @@ class Comparer:
         time_h, low_h, high_h = priced.total_h
         used, missed = numbers["gpus_used"], priced.misses_by
         is_alike = (used == on_asked.numbers["gpus_used"]) | ~on_asked.numbers["fits_in_memory"]
-        one_h = np.where(is_alike, math.nan, _total_h(plan, at_once, on_asked)[0])
+        one_h = _total_h(plan, at_once, on_asked)[0]
+        gain = np.where(numbers["per_gpu"] > 1, one_h / time_h, math.nan)
+        one_h = np.where(is_alike, math.nan, one_h)
         is_best = answers.is_best[row] | (self.common is None)
         hours, usd, nothing = time_h.tolist(), plain(priced.total_usd), [None] * n
         interrupted = Interruptions.of(plan, self.resolved.question.nodes)
@@ -609,11 +643,12 @@ class Comparer:
         again = 1.0 if interrupted is None else interrupted.expected_h(work_h, restart_h=0.0) / work_h
         trained = again * plan.trials * plan.epochs
         return columns_of(rows, is_best.tolist()) | {
-            "gpus_used": (used * np.minimum(plan.trials, at_once)).tolist(),
+            "gpus_used": (used * np.minimum(-(-plan.trials // numbers["per_gpu"]), at_once)).tolist(),
             "region": [None if offer is None else offer.region for offer in offers],
             "usd_per_hour": per_hour,
             "vcpus": [None if offer is None else offer.vcpus for offer in offers],
             "data_exceeds": data_exceeded(self.resolved.data_set, offers),
+            "packing_gain": gain,
             "one_gpu_time_h": one_h,
             "one_gpu_cost_usd": on_asked.billed_usd(one_h),
             "cost_low_usd": numbers[EPOCH_TIMES[1]] * per_hour / 3600.0,
@@ -772,9 +807,9 @@ def _total_h(plan: Plan, at_once: Places, rows: OfferRows) -> list[Array]:
 def _work_h(plan: Plan, at_once: Places, numbers: Mapping[str, Array]) -> list[Array]:
     """Hours of all trials and the ends of their interval, each with its start as far as it is known.
 
-    As many trials train at a time as have GPUs.
+    As many trials train at a time as GPUs hold together.
     """
-    rounds = -(-plan.trials // at_once)
+    rounds = -(-plan.trials // (at_once * numbers["per_gpu"]))
     trained_s = [
         plan.epochs * numbers[epoch] + np.where(np.isnan(numbers[start]), 0.0, numbers[start])
         for epoch, start in zip(EPOCH_TIMES, STARTS, strict=True)

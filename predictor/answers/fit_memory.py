@@ -407,7 +407,8 @@ class _Variant:
         """What the GPU holds of the mini-batch: all of it, and shared by as many GPUs as an offer has."""
         [size] = self.question.batch_sizes
         for n_gpus in self._counts(gpu):
-            limit_gib = usable_gib(gpu) - Gradients.of(self.table).gib * (n_gpus > 1)
+            limit_gib = usable_gib(gpu) / self.resolved.team.trainings
+            limit_gib -= Gradients.of(self.table).gib * (n_gpus > 1)
             mini_batch = MiniBatch(size, n_gpus)
             share = _Share(self, gpu, mode, mini_batch.local, n_gpus > self.question.n_gpus, limit_gib, {})
             for parts in self._parts(mini_batch):
@@ -526,6 +527,7 @@ class _Share:
         if fitting:
             return min(fitting, key=self.time_ms)
         least_gib = min([self.peaks_gib[parts], *(self.peak_gib(level, parts) for level in levels)])
+        least_gib *= self.variant.resolved.team.trainings
         self.variant.search.least.append((least_gib, self.gpu.name))
         return None
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.answers.question import Question
+from predictor.answers.question import Question, named
 from predictor.answers.resolved import Device, ResolvedQuestion, Training
 from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu, device_of, is_cpu, rates_of
 from predictor.catalogue.modes import Mode
 from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import LayerTable
-from predictor.errors import OutOfRangeError
+from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.hosts import HostMeasurement
 from predictor.models.chainer import with_convolutions
 from predictor.models.data_parallel import Gradients, Team, team_reasons, team_times
@@ -32,6 +32,7 @@ from predictor.models.extrapolation import of_warning
 from predictor.models.forecast import Anchor, IterationForecast, Reason
 from predictor.models.habits import with_habits
 from predictor.models.layer_times.law import counted_operators
+from predictor.models.packed import packed_reasons, packed_spread, packed_times
 from predictor.models.power import PowerOfGpus
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.memory import largest_batches_within, peak_memories_gib, usable_gib
@@ -60,19 +61,19 @@ _FEWEST_COMPARED = 32  # a GPU that holds fewer images is not compared at what i
 
 
 def largest_local_batch_sizes(
-    table: LayerTable, devices: Sequence[tuple[Gpu, Mode]], n_gpus: int = 1
+    table: LayerTable, devices: Sequence[tuple[Gpu, Mode]], n_gpus: int = 1, per_gpu: int = 1
 ) -> list[int | None]:
     """Largest batch size on each GPU whose estimated peak fits in its memory.
 
-    Of `n_gpus` GPUs together; for one, a multiple of the parts of the mini-batch, at most 65,536. None where not even
-    one image fits.
+    Of `n_gpus` GPUs together, each with `per_gpu` such trainings; for one, a multiple of the parts of the mini-batch,
+    at most 65,536. None where not even one image fits.
     """
     parts, limits = table.parts, dict[Mode, set[float]]()
     for gpu, mode in devices:
         limits.setdefault(mode, set()).add(usable_gib(gpu))
     of_memory: dict[tuple[float, Mode], int] = {}
     for mode, gib in limits.items():
-        sizes = largest_batches_within(table, list(gib), mode)
+        sizes = largest_batches_within(table, [memory / per_gpu for memory in gib], mode)
         whole_parts = (size - size % parts for size in sizes)
         of_memory |= {(memory, mode): size for memory, size in zip(gib, whole_parts, strict=True)}
     return [n_gpus * of_memory[usable_gib(gpu), mode] or None for gpu, mode in devices]
@@ -108,7 +109,7 @@ def usual_batch_size(*questions: Question) -> int:
     sizes = []
     for resolved in map(ResolvedQuestion.of, questions):
         question, [table] = resolved.question, resolved.tables
-        largest = largest_local_batch_sizes(table, resolved.devices, question.n_gpus)
+        largest = largest_local_batch_sizes(table, resolved.devices, question.n_gpus, resolved.team.trainings)
         sizes.append(common_batch_size(largest, resolved.samples, question.n_gpus * question.parts))
     return min(sizes)
 
@@ -168,6 +169,7 @@ _BY_ROW = (
     "extrapolates",
     "beside_loader",
     "factor",
+    "per_gpu",
 )
 
 WORDS = ("host", "method", "trained_on")
@@ -247,10 +249,16 @@ class Devices:
         """The GPUs."""
         return [gpu for gpu, _ in self.pairs]
 
+    def largest(self, per_gpu: int = 1) -> list[int | None]:
+        """The largest batch size at which this number of trainings fits on one GPU; None where not one image does."""
+        if per_gpu not in self._largest:
+            self._largest[per_gpu] = largest_local_batch_sizes(self.table, self.pairs, per_gpu=per_gpu)
+        return self._largest[per_gpu]
+
     @cached_property
-    def largest(self) -> list[int | None]:
-        """The largest batch size that fits on one GPU; None where none is known to."""
-        return largest_local_batch_sizes(self.table, self.pairs)
+    def _largest(self) -> dict[int, list[int | None]]:
+        """Answers of `largest`."""
+        return {}
 
     @cached_property
     def usable_gib(self) -> Array:
@@ -277,6 +285,7 @@ class Iterations:
     iteration of one GPU of the team, `memory_gib` the peak of one GPU, `extrapolates` its reasons for caution.
     `beside_loader`: the times follow a training whose host worked beside its loader. `grid` holds one GPU of each
     device at all batch sizes that were computed, device by device, and `factor` is what times were multiplied by.
+    `per_gpu` trainings share each GPU: times are of one of them, `memory_gib` is of all.
     """
 
     resolved: ResolvedQuestion
@@ -291,6 +300,7 @@ class Iterations:
     extrapolates: NDArray[np.object_]
     beside_loader: NDArray[np.bool_]
     factor: Array
+    per_gpu: Places
     grid: Iterations | None = None
 
     @classmethod
@@ -357,6 +367,7 @@ class Iterations:
             extrapolates=np.fromiter(chain.from_iterable(extrapolates), object, len(sizes) * len(devices)),
             beside_loader=np.repeat(np.array(beside, dtype=bool), len(sizes)),
             factor=np.ones(len(sizes) * len(devices)),
+            per_gpu=np.ones(len(sizes) * len(devices), dtype=np.int64),
         )
         time_ms = times["iteration_time_ms"]
         bad = np.flatnonzero(~(np.isfinite(time_ms) & (time_ms > 0)))
@@ -416,13 +427,19 @@ class Iterations:
             return self
         sizes = self.grid.local_batch_size[: len(self.grid.device) // len(self.devices.pairs)]
         rows = self.grid.rows(len(sizes) * self.device + np.searchsorted(sizes, local_batch_size))
-        shared = rows.with_teams(self.teams, self.team).scaled(self.factor)
+        shared = rows.with_teams(self.teams, self.team).scaled(self.factor).packed(self.per_gpu)
         return replace(shared, beside_loader=self.beside_loader)
 
     @cached_property
     def fits(self) -> NDArray[np.bool_]:
         """Whether each row fits in its GPU's memory."""
         return self.memory_gib <= self.devices.usable_gib[self.device]
+
+    @cached_property
+    def most_per_gpu(self) -> Places:
+        """Most trainings of each row that the memory of its GPU holds."""
+        usable_gib = self.devices.usable_gib[self.device]
+        return np.floor(usable_gib * self.per_gpu / self.memory_gib).astype(np.int64)
 
     def rows(self, places: Sequence[int] | Places) -> Iterations:
         """These rows."""
@@ -451,6 +468,21 @@ class Iterations:
         times = {name: ms * factor for name, ms in self.times.items()}
         return replace(self, times=times, one_ms=self.one_ms * factor, factor=self.factor * factor)
 
+    def packed(self, per_gpu: Places) -> Iterations:
+        """Rows of a training by itself as those of one of `per_gpu` on the same GPU.
+
+        SchemaError for several on a CPU.
+        """
+        if (per_gpu == 1).all():
+            return self
+        if cpu := next((gpu.name for gpu in self.devices.gpus if is_cpu(gpu.name)), None):
+            raise SchemaError(f"{named('per_gpu')}: {cpu} is a CPU. Leave it out, or name GPUs.").about(
+                "per_gpu"
+            )
+        spread = np.array(list(map(packed_spread, self.devices.gpus)))[self.device]
+        times = packed_times(self.times, per_gpu, spread)
+        return replace(self, times=times, memory_gib=self.memory_gib * per_gpu, per_gpu=per_gpu)
+
     def reasons(self) -> list[Reasons]:
         """Reasons for caution of each row; batch sizes share their tuples.
 
@@ -465,6 +497,11 @@ class Iterations:
                 reasons_of_rows[row] = joined.setdefault(
                     (id(reasons), team), (*reasons, *reasons_of_teams[team])
                 )
+        for row in np.flatnonzero(self.per_gpu > 1).tolist():
+            reasons_of_rows[row] = (
+                *reasons_of_rows[row],
+                *packed_reasons(*self.devices.pairs[self.device[row]]),
+            )
         own = self.resolved.known.own
         if own is None and not has_others(self.table):
             return reasons_of_rows

@@ -36,6 +36,7 @@ _KINDS_OF: dict[str | None, tuple[Kind, ...]] = {
         "host",
     ),
     _MEASURE_TOGETHER: ("link", "nodes", "sync_batch_norm"),
+    "time two trainings there, one beside the other": ("per_gpu",),
     "ask for the mode that was measured": ("measurements",),
     "train under DistributedDataParallel, a process per GPU (torchrun)": ("parallel",),
     "measure again while nothing else runs": ("noise",),

@@ -150,6 +150,7 @@ class OfferRows:
             "batch_size": iterations.batch_size,
             "local_batch_size": sizes,
             "gpus_used": n_gpus,
+            "per_gpu": iterations.per_gpu,
             "peak_memory_gib": iterations.memory_gib,
             "fits_in_memory": iterations.fits,
             "usd_per_hour": offers.usd_per_hour[offer],
@@ -157,7 +158,9 @@ class OfferRows:
             "power_spread": power.spread[device],
         }
         time_ms = numbers["iteration_time_ms"]
-        numbers["power_w"] = power_w(limit_w, time_ms, times["gpu_time_ms"], power.product_ms[device] * sizes)
+        busy_ms, product_ms = times["gpu_time_ms"], power.product_ms[device] * sizes
+        packed = iterations.per_gpu
+        numbers["power_w"] = power_w(limit_w, time_ms, packed * busy_ms, packed * product_ms)
         numbers["throughput_samples_per_s"] = 1000.0 * numbers["batch_size"] / time_ms
         return cls(iterations, offers, offer, working, numbers)
 
@@ -217,7 +220,8 @@ def _in_steps(hours: ArrayLike, step_h: ArrayLike, to_whole: np.ufunc) -> Array:
 def _loaded(iterations: Iterations, feed: Feed | None, working: Places) -> dict[str, NDArray[Any]]:
     """What loading makes of iterations, of whose machines `working` GPUs work; as of `with_loading`."""
     sizes, beside, waited_ms = iterations.local_batch_size, iterations.beside_loader, iterations.waited_ms
-    return with_loading(feed, sizes, working, iterations.times, beside, waited_ms, iterations.table.parts)
+    times = iterations.times | {"gpu_time_ms": iterations.per_gpu * iterations.times["gpu_time_ms"]}
+    return with_loading(feed, sizes, working, times, beside, waited_ms, iterations.table.parts)
 
 
 def rented_rows(
@@ -235,9 +239,11 @@ def rented_rows(
     iterations = Iterations.of(resolved, table, trainings, local_batch_sizes, shared_by=shared_by)
     if resolved.question.n_gpus > 1:
         iterations = iterations.with_teams([rental.team for rental in rentals], iterations.device)
+    per_gpu = resolved.team.trainings
+    iterations = iterations.packed(np.full(iterations.device.shape, per_gpu))
     offers = [rental.offer for rental in rentals]
     feed = feed_of_rentals(resolved, table.image_size, offers)
-    return OfferRows.of(iterations, Offers.of(resolved, offers, feed), iterations.device)
+    return OfferRows.of(iterations, Offers.of(resolved, offers, feed), iterations.device, per_gpu)
 
 
 def epochs(
@@ -253,7 +259,8 @@ def epochs(
 
     `numbers` are those of `OfferRows`, of shape (n_rows,), as `samples` (0: none) and `validation_samples` may be;
     `last` has times and loading of the last iterations of the training and of the validation pass. `between`: images
-    are loaded between iterations. The energy is that of all GPUs, without the host.
+    are loaded between iterations. The energy is that of all GPUs, without the host; of trainings that share a GPU, that
+    of one.
 
     The interval of the energy joins those of time and power in quadrature; no GPU exceeds its limit for the longest
     epoch. While a pass waits for its first images, the GPUs idle.
@@ -267,7 +274,7 @@ def epochs(
         )
 
     time_s, low_s, high_s = map(seconds, ENDS, LOADING_TIMES, WAITS)
-    spread, n_gpus = numbers["power_spread"], numbers["gpus_used"]
+    spread, n_gpus = numbers["power_spread"], numbers["gpus_used"] / numbers["per_gpu"]
     passes = 1 + (np.asarray(validation_samples) > 0)
     idle_s, idle_w = passes * numbers[WAITS[0]], ratios_of("power").numbers["idle"] * numbers["power_limit_w"]
     joules = n_gpus * (numbers["power_w"] * (time_s - idle_s) + idle_w * idle_s)

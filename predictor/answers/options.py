@@ -165,6 +165,11 @@ def _workers(declared: Option, value: Any) -> int | str:
     return f"{whole_number(declared.shown, number, 1, int(declared.high))}/machine"
 
 
+def _trainings(declared: Option, value: Any) -> int | str:
+    """Trainings on each GPU, or ``auto``."""
+    return "auto" if str(value).strip() == "auto" else _whole(declared, value)
+
+
 def _loader(declared: Option, value: Any) -> str:
     """A choice, a rate such as ``300/worker`` or ``2000/machine``, or the path of a JSON file."""
     text = str(value).strip()
@@ -214,6 +219,7 @@ KINDS: dict[str, Kind] = {
     "share": Kind(_share, "float", ("number",), "X"),
     "choice": Kind(_choice, "str", ("string",), "WORD"),
     "workers": Kind(_workers, "int | str", ("integer", "string"), "N"),
+    "trainings": Kind(_trainings, "int | str", ("integer", "string"), "N"),
     "loader": Kind(_loader, "str | PathLike[str]", ("string",), "WORD"),
     "word": Kind(lambda _, value: str(value).strip(), "str", ("string",), "NAME"),
     "flag": Kind(_flag, "bool", ("boolean",), ""),

@@ -34,6 +34,7 @@ from predictor.cnns.layer_table import LayerTable, Step
 from predictor.cnns.resolve import is_chainer, is_compiled, is_layer_csv, resolve_cnn
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.forecast import Anchor
+from predictor.models.packed import MAX_PER_GPU
 from predictor.models.registry import METHODS, WHOLE_METHODS
 
 if TYPE_CHECKING:
@@ -175,6 +176,9 @@ class Question:
         answers=(*_LOADED, "explain"))
     detect_anomaly: bool = option(False, "torch.autograd.set_detect_anomaly(True), which looks for NaN in gradients.",
         "flag", _TRAINING, answers=(*_LOADED, "explain"))
+    per_gpu: int | str = option(1,
+        "Trainings that share each GPU, a process each, without MPS; auto takes the number that costs least.",
+        "trainings", _TRAINING, low=1, high=MAX_PER_GPU, answers=("predict", "compare", "memory"))
     host: str | None = _timed(None,
         "The machine around the GPU, which enqueues its kernels: a name, or a file of `epochcast host` or `profile`.",
         usual="a usual machine")
@@ -388,6 +392,12 @@ class TeamOptions:
     link: str | None = None
     sync_batch_norm: bool = False
     parallel: str = PARALLELS[0]
+    per_gpu: int | str = 1
+
+    @property
+    def trainings(self) -> int:
+        """Trainings on each GPU; 1 where a comparison chooses them."""
+        return self.per_gpu if isinstance(self.per_gpu, int) else 1
 
     @property
     def has_replicas(self) -> bool:
@@ -411,6 +421,12 @@ class TeamOptions:
                 f"{self.n_gpus}. "
                 "Leave the method out: several GPUs need the GPU's time apart from the host's."
             ).about("method")
+        if self.per_gpu != 1 and (self.n_gpus > 1 or method in WHOLE_METHODS):
+            beside = "n_gpus" if self.n_gpus > 1 else "method"
+            raise SchemaError(
+                f"{named('per_gpu')} {self.per_gpu} needs the GPU's time apart from the host's, of trainings on one "
+                f"GPU each. Leave out {named(beside)}, or {named('per_gpu')}."
+            ).about("per_gpu")
         if self.n_gpus % self.nodes:
             raise OutOfRangeError(
                 f"{named('n_gpus')} {self.n_gpus} cannot be spread evenly over {named('nodes')} {self.nodes}. "
@@ -497,7 +513,7 @@ class Plan:
     budget_usd: float | None = _planned(None, "US$ that the training may cost.", "usd", flag="--budget")
     deadline_h: float | None = _planned(None,
         "Hours that it may take; 90min, 1h30m, 2d and 3 weeks are understood, too.", "hours", flag="--deadline")
-    trials: int = _planned(1, "Trainings of a parameter search; each GPU of an offer works on one at a time.", "whole",
+    trials: int = _planned(1, "Trainings of a parameter search, per_gpu at a time on each GPU of an offer.", "whole",
         low=1, high=1_000_000)
     setup_minutes: float = _planned(0.0, "Minutes that are paid before training starts.", "number")
     interruptions_per_day: float | None = _planned(None,

@@ -32,6 +32,8 @@ class ComparisonRow(PredictionRow):
     `gpus_used` train together, joined by `link`, each on `local_batch_size` images; of several trials they are those
     of all that train at once. `one_gpu_time_h` and `one_gpu_cost_usd` are what one GPU would do, None if one works.
 
+    `packing_gain` is the cost of one trial at a time on each GPU of the machine over that of `per_gpu`; None if so.
+
     `common_batch_size` is the size at which GPUs are compared if none is given; a GPU that does not hold it is compared
     at a smaller `batch_size`. `fastest_batch_size` is the smallest within 5 % of the best throughput of the
     same GPUs up to 4,096, beyond which nothing was measured.
@@ -57,6 +59,7 @@ class ComparisonRow(PredictionRow):
     data_exceeds: tuple[str, ...]
     one_gpu_time_h: float | None
     one_gpu_cost_usd: float | None
+    packing_gain: float | None
     cost_low_usd: float | None
     cost_high_usd: float | None
     epochs: int

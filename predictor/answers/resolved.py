@@ -151,6 +151,11 @@ class ResolvedQuestion:
                     raise SchemaError(
                         f"{named(name)} is Chainer's, and {named('framework')} is {question.framework!r}. Pass both."
                     ).about(name)
+            if question.per_gpu == "auto" and answer != "compare":
+                text = (
+                    f"{named('per_gpu')} 'auto' is what costs least of several trials. Compare them, or pass"
+                )
+                raise SchemaError(f"{text} a number.").about("per_gpu")
             if question.no_cudnn and (question.autotune or question.workspace_mib != USUAL_WORKSPACE_MIB):
                 useless = "autotune" if question.autotune else "workspace_mib"
                 raise SchemaError(

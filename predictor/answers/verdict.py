@@ -319,12 +319,25 @@ class _Words:
         else:
             over = f", {_and(self._over())}" if self.binding else ""
             head = f"No offer stays within {limits}; nearest{over}: {took}"
-        texts = [head, *self._others(), *([f"At batch {best.batch_size:,}"] * (common is not None))]
+        texts = [
+            head,
+            *self._packed(),
+            *self._others(),
+            *([f"At batch {best.batch_size:,}"] * (common is not None)),
+        ]
         return f"{'. '.join([*texts, *self._larger()])}."
 
     def _at(self, row: ComparisonRow) -> str:
         """The machine of a row, with its mini-batch where those of the verdict differ."""
         return _marked(row) + f", batch {row.batch_size:,}" * self.sizes_differ
+
+    def _packed(self) -> list[str]:
+        """How many trainings share a GPU of the best row, and what that gains."""
+        per_gpu, gain = self.best.per_gpu, self.best.packing_gain
+        if per_gpu == 1 or gain is None:
+            return []
+        gains = f": {rounded(gain)} x cheaper than one at a time" if gain > 1 else ""
+        return [f"{per_gpu} trainings on each GPU, a process each{gains}"]
 
     def _larger(self) -> list[str]:
         """The larger mini-batch that holds the wishes, which is another training."""

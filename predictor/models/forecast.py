@@ -25,7 +25,8 @@ WIDENS = 1.25
 Kind = Literal[
     "anchor", "autotune", "batch", "capture", "classes", "cnn", "cudnn", "edges", "framework", "frozen",
     "gpu", "host", "layers", "link", "measurements", "memory_format", "method", "mode", "nodes", "noise",
-    "operator", "optimizer", "parallel", "precision", "second_derivatives", "shape", "sync_batch_norm", "xla",
+    "operator", "optimizer", "parallel", "per_gpu", "precision", "second_derivatives", "shape", "sync_batch_norm",
+    "xla",
 ]  # fmt: skip
 """What a reason is about. Answers have a remedy for each (`predictor.answers.notes.REMEDIES`)."""
 

@@ -1,0 +1,108 @@
+"""Several trainings on one GPU: their times, their memory, which number a comparison takes, and who is to blame."""
+
+import numpy as np
+import pytest
+
+from benchmarks.packed import fitted, read_cases, times_ms
+from predictor.answers.answer import predict
+from predictor.answers.check import Speed, check
+from predictor.answers.compare import compare
+from predictor.answers.question import Plan, Question
+from predictor.errors import OutOfRangeError, SchemaError
+from predictor.models.packed import packed_ms
+from predictor.models.ratios import ratios_of
+
+H100, A100 = "NVIDIA H100 80GB HBM3", "A100-SXM4-80GB"
+SMALL = {"cnn": "resnet18", "gpus": H100, "batch_sizes": 128, "image_size": 32}
+
+
+@pytest.mark.parametrize(
+    ("alone_ms", "gpu_ms", "host_ms", "per_gpu", "together_ms"),
+    [
+        (10.0, 2.0, 10.0, 1, 10.0),
+        (10.0, 2.0, 10.0, 2, 12.0),  # hosts beside each other; the GPU idles
+        (10.0, 2.0, 10.0, 8, 17.76),  # the GPU is full: 8 turns of 2 ms, and the switches
+        (41.0, 40.0, 10.0, 3, 133.2),
+        (41.0, 40.0, 0.0, 2, 88.8),  # a graph
+    ],
+)
+def test_trainings_use_what_others_leave_idle_until_the_gpu_is_full(
+    alone_ms, gpu_ms, host_ms, per_gpu, together_ms
+):
+    times = map(np.array, ([alone_ms], [gpu_ms], [host_ms]))
+    assert packed_ms(*times, np.array([per_gpu])) == pytest.approx([together_ms], rel=1e-3)
+
+
+def test_the_law_of_held_back_cnns_is_within_8_percent_of_what_an_h100_took():
+    cases, errors = read_cases(), []
+    for cnn in {name for case in cases for name, *_ in case}:
+        fit = fitted([case for case in cases if cnn not in {name for name, *_ in case}])
+        pairs = ((row, ms) for case in cases for row, ms in zip(case, times_ms(case, *fit), strict=True))
+        errors += [abs(ms / row[-1] - 1) for row, ms in pairs if row[0] == cnn]
+    assert len(errors) == 70
+    assert (np.mean(errors) < 0.05, np.median(errors) < 0.02) == (True, True)
+    shipped = ratios_of("packed")
+    assert fitted(cases) == pytest.approx((shipped["switches"], shipped["host"]), abs=0.01)
+
+
+def test_memory_is_of_all_and_times_are_of_one():
+    [alone], *packed = (predict(**SMALL, per_gpu=n) for n in (1, 2, 4, 8))
+    for n, [row] in zip((2, 4, 8), packed, strict=True):
+        assert (row.per_gpu, row.gpu_time_ms) == (n, alone.gpu_time_ms)
+        assert row.peak_memory_gib == pytest.approx(n * alone.peak_memory_gib)
+        assert row.low_ms < row.iteration_time_ms < row.high_ms < 2.5 * row.iteration_time_ms
+        assert alone.iteration_time_ms < row.iteration_time_ms < n * alone.iteration_time_ms
+        assert alone.power_w < row.power_w
+    [elsewhere] = predict(**SMALL | {"gpus": A100}, per_gpu=2)
+    assert "per_gpu" in {reason.kind for reason in elsewhere.extrapolates}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"per_gpu": 8, "cnn": "resnet50", "batch_sizes": 256, "image_size": 224}, OutOfRangeError, "which holds"),
+        ({"per_gpu": 9}, OutOfRangeError, "8"),
+        ({"per_gpu": "many"}, SchemaError, "per_gpu"),
+        ({"per_gpu": "auto"}, SchemaError, "Compare them"),
+        ({"per_gpu": 2, "n_gpus": 2, "batch_sizes": 128}, SchemaError, "n_gpus"),
+        ({"per_gpu": 2, "method": "flops-ratio", "anchors": [{"gpu": H100, "batch_size": 128, "iteration_time_ms": 9}]},
+         SchemaError, "method"),
+    ],
+)  # fmt: skip
+def test_what_cannot_share_a_gpu_is_refused_with_what_can(options, error, words):
+    with pytest.raises(error, match=words):
+        predict(**SMALL | options)
+
+
+def test_auto_takes_the_plan_that_costs_least_and_never_a_dearer_one_than_one_at_a_time():
+    plans = {}
+    for per_gpu in (1, 4, "auto"):
+        question = Question(**SMALL | {"gpus": [H100, "L4", "T4"]}, data_set="cifar100", per_gpu=per_gpu)
+        plans[per_gpu] = compare(question, Plan(epochs=90, trials=20))
+    cost_usd = {per_gpu: plan.rows[0].total_cost_usd for per_gpu, plan in plans.items()}
+    assert cost_usd["auto"] <= min(cost_usd.values())
+    by_gpu = {row.gpu: row for row in plans[1].rows}
+    assert all(
+        row.total_cost_usd <= by_gpu[row.gpu].total_cost_usd * (1 + 1e-9) for row in plans["auto"].rows
+    )
+    [packed] = [row for row in plans["auto"].rows if row.gpu == H100]
+    assert packed.per_gpu > 2 < packed.packing_gain
+    assert "trainings on each GPU, a process each" in plans[4].verdict.sentence
+    with pytest.raises(SchemaError, match="trials"):
+        compare(Question(**SMALL, samples=9, per_gpu="auto"))
+
+
+@pytest.mark.parametrize(
+    ("cnn", "slower", "is_blamed"),
+    [("resnet50", 2.2, True), ("resnet50", 1.3, False), ("resnet18", 1.3, False)],
+)
+def test_somebody_else_on_the_gpu_is_blamed_for_the_turns_that_he_takes(cnn, slower, is_blamed):
+    mode = {"precision": "amp_fp16", "memory_format": "channels_last", "image_size": 224, "loader": "none"}
+    question = Question(cnn, H100, 256 if cnn == "resnet50" else 16, **mode)
+    [row] = predict(cnn, H100, question.batch_sizes, **mode)
+    causes = check(question, Speed(iteration_time_ms=slower * row.iteration_time_ms)).causes
+    process = next((cause for cause in causes if cause.name == "process"), None)
+    assert (process is not None and process.probability > 0.1) == is_blamed, causes
+    if is_blamed:
+        left_ms = slower * row.iteration_time_ms / ratios_of("packed")["switches"] - row.gpu_time_ms
+        assert f"{left_ms:.0f}" in process.what
