@@ -249,10 +249,11 @@ _WITHOUT = {"frozen": "with all parameters trained", "recomputed": "without grad
 
 
 def _advice(explanation: "Explanation") -> list[str]:
-    """What the step pays for at the largest batch size, and layers with a better form."""
+    """What the step pays for at the largest batch size, and layers with a better form, a text each."""
     habits = explanation.pays_for
     pays = [f"Pays {number(paid.saves_ms[-1])} ms: {paid.effect}. {paid.remedy}." for paid in habits]
-    return [*pays, *(f"Form: {form}" for form in explanation.forms)]
+    forms = " ".join(map(str, explanation.forms))
+    return [" ".join(pays), f"Dear forms: {forms}" if forms else ""]
 
 
 def _law(explanation: "Explanation") -> str:
