@@ -153,13 +153,8 @@ class Priced:
 
     def at(self, places: Places) -> Priced:
         """These trainings."""
-        return replace(
-            self,
-            machine=self.machine[places],
-            device=self.device[places],
-            split=self.split[places],
-            rows=self.rows.rows(places),
-        )
+        own: dict[str, Any] = {name: getattr(self, name)[places] for name in ("machine", "device", "split")}
+        return replace(self, rows=self.rows.rows(places), **own)
 
     @cached_property
     def fastest(self) -> Priced:
@@ -175,9 +170,8 @@ class Priced:
     def like(self, trainings: Priced) -> Priced:
         """The trainings of the same machines and splits, which all are among these, whose machines ascend."""
         n = 1 + int(self.split.max())
-        return self.at(
-            np.searchsorted(self.machine * n + self.split, trainings.machine * n + trainings.split)
-        )
+        keys, wanted = (priced.machine * n + priced.split for priced in (self, trainings))
+        return self.at(np.searchsorted(keys, wanted))
 
     @cached_property
     def order(self) -> Places:

@@ -99,10 +99,7 @@ def kernel_features(
     if family == "conv":
         features = _conv_features(name, columns, batch_size, xp)
         features["compute_bound"] = _compute_bound(compute, memory)
-        gains = xp.any(is_gaining(family, rates))
-        return features | {
-            "tensor_gain": _tensor_gain(family, compute, memory, rates, xp) if gains else xp.zeros(1)
-        }
+        return features | {"tensor_gain": _tensor_gain(family, compute, memory, rates, xp)}
     if family == "depthwise":
         return {
             "one": xp.ones(1),

@@ -290,10 +290,8 @@ class _Group:
 def _groups(kernels: Kernels, xp: ModuleType) -> list[_Group]:
     """Cached: a CNN is asked for at one batch size after another."""
     groups = []
-    names = {
-        name: like(name)
-        for name in (KERNEL_CLASSES[i] for i in np.flatnonzero(np.bincount(kernels.kernel_class)))
-    }
+    present = np.flatnonzero(np.bincount(kernels.kernel_class))
+    names = {name: like(name) for name in (KERNEL_CLASSES[i] for i in present)}
     for group in dict.fromkeys(names.values()):
         members = [name for name, formulas in names.items() if formulas == group]
         rows = [np.flatnonzero(kernels.kernel_class == KERNEL_CLASSES.index(name)) for name in members]
