@@ -61,8 +61,9 @@ class Layer:
     gradient copies it; unknown: the usual. `derived` are the numbers that it keeps of those computed from only
     parameters, such as normalised weights, whatever the mini-batch. `old_gradient` is the index of the last layer that
     runs before the gradient of its weights from the step before is freed; unknown where none does. `widens` is 1 where
-    it reads a map with float32 numbers that no layer wrote and that are not trained, such as a frozen norm's scale: its
-    result is float32 under autocast.
+    it reads a map with float32 numbers that no layer wrote and that are not trained, such as a frozen norm's scale, 2
+    where autocast computes it in float32: its result is float32 under autocast. `keeps` is 1 where its backward pass
+    needs what it reads, 2 what it writes, 3 both, 0 neither; unknown: as of its type.
     """
 
     index: int
@@ -100,6 +101,7 @@ class Layer:
     derived: int | None = None
     old_gradient: int | None = None
     widens: int | None = None
+    keeps: int | None = None
 
     @property
     def is_frozen(self) -> bool:
@@ -383,7 +385,7 @@ class LayerTable:
 
 
 DEPTH_COLUMNS = ("in_depth", "out_depth", "kernel_depth", "stride_depth", "padding_depth")
-MEMORY_COLUMNS = ("overwrites", "derived", "old_gradient", "widens")
+MEMORY_COLUMNS = ("overwrites", "derived", "old_gradient", "widens", "keeps")
 PASS_COLUMNS = ("forwards", "input_gradients", "weight_gradients", "recomputed", "backward_after")
 _PASSES = attrgetter(*PASS_COLUMNS)
 LAYER_TABLE_COLUMNS = tuple(field.name for field in fields(Layer))

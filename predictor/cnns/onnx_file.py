@@ -274,7 +274,7 @@ def from_onnx(
     graph = read_graph(path, image_size, content)
     batch, *sizes = graph.image.shape or ()
     larger = read_graph(path, image_size, content, batch + 1) if graph.open_batch else None
-    recorder = Recorder(batch, batch + 1 if larger else None)
+    recorder = Recorder(batch, batch + 1 if larger else None, either_layout=graph.channels_last)
     recorder.image(graph.image, -1 if graph.channels_last else 1)
     for node in graph.nodes:
         for value in node.inputs:

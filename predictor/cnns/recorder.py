@@ -308,6 +308,14 @@ _TYPES = {
 _PROMOTES = ("add", "multiply", "concat")
 """Types of layers whose result has the widest type that they read."""
 
+IN_FLOAT32 = {
+    *("acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log1p", "log2", "pow"),
+    *("reciprocal", "rsqrt", "sinh", "softplus", "tan", "cumprod", "cumsum", "prod", "sum", "norm"),
+    *("linalg_vector_norm", "logsumexp", "renorm", "dist", "binary_cross_entropy_with_logits"),
+    *("huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"),
+}
+"""Operators that autocast computes in float32 on a GPU, beside those whose type says so."""
+
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
 _CHANNELS_FIRST = (
     "convolution", *(name for norm in ("batch", "group", "instance") for name in OPERATOR_TYPES[f"{norm}_norm"].torch)
@@ -645,6 +653,7 @@ class Recorder:
             self.unknown.add(operator.strip("_"))
         name, parameters = self._name(operator, type_), self._parameters(inputs)
         shapes = columns if "in_channels" in columns else {**_shapes(type_, source, out), **columns}
+        shapes = shapes | {"widens": 2} if operator in IN_FLOAT32 else shapes
         self.rows.append(Layer(index=index, name=name, inputs=read, parameters=parameters, **shapes))
         return index
 

@@ -78,6 +78,9 @@ number: 0.32 us each of 6,000 boxes and 0.43 of 8,660 on an H100."""
 _TENSORS_OF_A_KERNEL = 8
 """Tensors of a function on lists (`torch._foreach_lerp_`) for which the host takes as long as for one kernel."""
 
+_OF_SEVERAL = ("clamp", "mean", "other", "pad")
+"""Types of operators that do not all keep the same for their backward pass."""
+
 _AUTOCAST = {"float16": "amp_fp16", "bfloat16": "amp_bf16"}
 
 
@@ -161,6 +164,7 @@ class StepReader:
         self._derived: dict[int, int] = {}  # numbers of each storage that they made
         self._kept_derived = 0  # of them, those that autograd keeps and no row counts yet
         self._freed: dict[int, int] = {}  # as of `Trace`
+        self._saved: dict[int, set[int]] = {}  # storages that each node keeps
         self._compiled: Counter[bool] = Counter()  # rows, whether `torch.compile` runs them
         self._precisions: Counter[str | None] = Counter()
         self._memory_formats: Counter[tuple[str, str]] = Counter()
@@ -171,13 +175,15 @@ class StepReader:
         """Read what ran, in its order; `others` are the shapes of the first results at another batch size."""
         events, self._freed = trace.events, trace.freed
         saved = deque(trace.saved)
+        for _, storage, node in saved:
+            self._saved.setdefault(node, set()).add(storage)
         self._made = {id(tensor) for event in events for tensor in tensors_of(event.result)}
         shapes, skip = [*other_shapes], False
         shapes += [None] * (len(events) - len(shapes))
         for position, event in enumerate(events):
             self._rows_before.append(len(self._rows))
             while saved and saved[0][0] <= position:
-                _, storage = saved.popleft()
+                _, storage, _ = saved.popleft()
                 if storage in self._derived:
                     self._kept_derived += self._derived.pop(storage)
             self._declare(event)
@@ -313,6 +319,15 @@ class StepReader:
             columns["overwrites"] = 0
         if self._kept_derived and layer.parameters:
             columns["derived"], self._kept_derived = self._kept_derived, 0
+        entry = OPERATOR_TYPES[layer.type]
+        if layer.type in _OF_SEVERAL and event.made and not (event.checkpoint or event.recomputed):
+            kept = set().union(*(self._saved.get(node, ()) for node in event.made))
+            written = {storage_of(tensor) for tensor in tensors_of(event.result)[:1]}
+            maps = (tensor for tensor in tensors if self.recorder.is_map(tensor))
+            read = {storage_of(tensor) for tensor in maps if tensor.is_floating_point()} - written
+            keeps = not kept.isdisjoint(read), not kept.isdisjoint(written)
+            if keeps != (entry.keeps_input, entry.keeps_output):
+                columns["keeps"] = keeps[0] + 2 * keeps[1]
         return columns
 
     def _note_mode(self, arguments: dict[str, Any]) -> None:

@@ -106,7 +106,8 @@ class Trace:
     are not there decide how much is kept (`Kept`).
     `own_updates`: how often the step writes parameters itself after a backward pass, without an optimizer of PyTorch.
     `freed` holds how many events ran before the gradient of a parameter, by its id, was set to None; `saved` how many
-    ran before autograd kept a storage for the backward pass. `has_data_parallel`: `torch.nn.DataParallel` runs.
+    ran before autograd kept a storage for the backward pass, the storage, and the node that keeps it.
+    `has_data_parallel`: `torch.nn.DataParallel` runs.
     `assumed` names the operators of what is true while losses and gradients are finite, by which the step decides;
     `assumptions` say what else is taken to run otherwise than here; `habits` are the switches that were on.
     """
@@ -117,7 +118,7 @@ class Trace:
     waits: list[int]
     has_stand_ins: bool
     freed: dict[int, int]
-    saved: list[tuple[int, int]]
+    saved: list[tuple[int, int, int]]
     own_updates: int = 0
     has_data_parallel: bool = False
     assumed: frozenset[str] = frozenset()
@@ -164,10 +165,11 @@ def traced(
     handles = _follow_modules(torch, mode, note) if note else []
     optimizers = following_optimizers(updates, mode, note) if note else nullcontext()
     ours = [*_freeing(torch, mode.events, freed), *_loading(torch)] if note else []
-    saved: list[tuple[int, int]] = []
+    saved: list[tuple[int, int, int]] = []
 
     def keep(tensor: Any) -> Any:
-        saved.append((len(mode.events), storage_of(tensor)))
+        node = int(torch.autograd._get_sequence_nr()) - 1
+        saved.append((len(mode.events), storage_of(tensor), node))
         return tensor
 
     keeping = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)

@@ -411,6 +411,8 @@ def _keeps(layer: Layer) -> tuple[bool, bool]:
     is_product = entry.product == "linear" or (layer.type == "multiply" and layer.parameters > 0)
     if not _learns(layer) or (is_product and layer.weight_gradients == 0):
         return False, False
+    if layer.keeps is not None:
+        return layer.keeps % 2 == 1, layer.keeps > 1
     if layer.type != "activation":
         return entry.keeps_input, entry.keeps_output
     kind = ACTIVATIONS.get(layer.kind or "")

@@ -445,7 +445,7 @@ def _operator(layer: Layer, n_inputs: int, input_gradient: bool, alone: bool, wi
 
 def amp_output(layer: Layer) -> str:
     """Type of a layer's output under autocast, as of `OperatorType`; that of some kinds of activations is wide."""
-    is_wide = layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].wide
+    is_wide = layer.widens == 2 or (layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].wide)
     return "wide" if is_wide else OPERATOR_TYPES[layer.type].amp_output
 
 

@@ -66,7 +66,7 @@ def test_the_header_has_the_documented_columns(written):
             },
             {},
         ),
-        (MEMORY_COLUMNS, {"derived": 9, "old_gradient": 1, "widens": 1}, {"overwrites": 0}),
+        (MEMORY_COLUMNS, {"derived": 9, "old_gradient": 1, "widens": 1, "keeps": 0}, {"overwrites": 0}),
     ],
 )
 def test_optional_columns_are_written_where_they_say_something_and_read(tmp_path, names, changes, of_relu):

@@ -1,6 +1,7 @@
 """A training step is recorded without running: every pass that runs, and no other; what it touches stays as it was."""
 
 import itertools
+from contextlib import suppress
 from dataclasses import replace
 from math import ceil, log
 
@@ -9,10 +10,12 @@ import pytest
 from predictor.answers.answer import answer
 from predictor.answers.question import Question
 from predictor.cnns.layer_table import SECOND_DERIVATIVES, Step, trained_whole
+from predictor.cnns.recorder import IN_FLOAT32
 from predictor.cnns.torch_module import from_torch
 from predictor.cnns.torch_step import record
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.extrapolation import of_table
+from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 from predictor.operators.memory import CONTEXT_GIB
 from predictor.operators.operators import RECOMPUTING, operators_of, wide_outputs
 
@@ -341,3 +344,21 @@ def test_autocast_narrows_what_a_prelu_writes_and_not_what_is_scaled(torch):
         assert wide[position] == (written[0] == torch.float32) == (name == "multiply")
         convolutions = [operator for operator in operators_of(table) if operator.type == "conv2d"]
         assert [operator.wide_input for operator in convolutions] == [True, name == "multiply"]
+
+
+def test_what_a_gpus_autocast_computes_in_float32_is_wide(torch):
+    """By PyTorch's own autocast of a GPU, on numbers that are none."""
+    of_types = {name for entry in (*OPERATOR_TYPES.values(), *ACTIVATIONS.values()) for name in entry.torch}
+    expected = IN_FLOAT32 | {name for kind in ACTIVATIONS.values() if kind.wide for name in kind.torch}
+    is_wide = {}
+    with torch._subclasses.fake_tensor.FakeTensorMode():
+        torch.set_autocast_enabled("cuda", True)
+        numbers = torch.empty(4, 8, device="cuda", dtype=torch.float16)
+        for name in sorted(of_types | IN_FLOAT32):
+            function = getattr(torch, name, None) or getattr(torch.nn.functional, name, None)
+            of_one_number = name in ("pow", "logsumexp", "cumsum", "cumprod", "prod")
+            with suppress(TypeError, RuntimeError):  # what takes other arguments
+                is_wide[name] = function(*[numbers, 1][: 1 + of_one_number]).dtype == torch.float32
+        torch.set_autocast_enabled("cuda", False)
+    assert len(is_wide) > 40
+    assert is_wide == {name: name in expected for name in is_wide}

@@ -153,8 +153,30 @@ def map_times_what_has_no_gradient(torch):
     return Masked()
 
 
+def functions_that_keep_what_others_of_their_type_do_not(torch):
+    nn, functional = torch.nn, torch.nn.functional
+
+    class Functions(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = (nn.Conv2d(n, 16, 3, padding=1) for n in (3, 16))
+
+        def forward(self, x):
+            maps = functional.pad(functional.pad(self.first(x), (1,) * 4, mode="reflect"), (1,) * 4)
+            maps = functional.normalize(maps.exp() + maps.amax(1, keepdim=True))
+            return self.last(maps.sum(1, keepdim=True) + maps.sqrt().flip(2))
+
+    return Functions()
+
+
 @pytest.mark.parametrize(
-    "of", [scaled_residual_block, frozen_layers_behind_a_trained_one, map_times_what_has_no_gradient]
+    "of",
+    [
+        scaled_residual_block,
+        frozen_layers_behind_a_trained_one,
+        map_times_what_has_no_gradient,
+        functions_that_keep_what_others_of_their_type_do_not,
+    ],
 )
 def test_kept_of_parts_that_are_scaled_or_frozen_is_what_pytorch_saves(of, torch):
     module = of(torch).to("meta")

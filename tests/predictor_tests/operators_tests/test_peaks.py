@@ -7,7 +7,7 @@ import pytest
 
 import epochcast
 from predictor.catalogue.modes import Mode
-from predictor.operators.memory import _law
+from predictor.operators.memory import CONTEXT_GIB, _law, peak_memory_gib
 
 torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional
@@ -158,3 +158,34 @@ def test_the_peak_is_that_of_pytorchs_storages_within_3_percent(name):
     steps = law.fixed + table.step.batch_size * (kept + gradients + np.array(copies))
     expected = law.weights + law.optimizer_state + steps.max()
     assert expected == pytest.approx(measured_bytes(STEPS[name]), rel=0.03)
+
+
+def twice(ins, outs):
+    pairs = ((nn.Conv2d(a, outs, 3, padding=1, bias=False), nn.BatchNorm2d(outs)) for a in (ins, outs))
+    return nn.Sequential(*(layer for pair in pairs for layer in (*pair, nn.ReLU(True))))
+
+
+class UNet(nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype, self.last = dtype, nn.Conv2d(64, 2, 1)
+        self.down = nn.ModuleList(map(twice, (3, 64, 128, 256), (64, 128, 256, 512)))
+        self.up = nn.ModuleList(map(twice, (768, 384, 192), (256, 128, 64)))
+
+    def forward(self, x):
+        with torch.autocast("cuda", self.dtype, enabled=self.dtype is not None):
+            maps = [self.down[0](x)]
+            for down in self.down[1:]:
+                maps.append(down(functional.max_pool2d(maps[-1], 2)))
+            x = maps.pop()
+            for up in self.up:
+                x = up(torch.cat([functional.interpolate(x, scale_factor=2), maps.pop()], 1))
+            return self.last(x)
+
+
+@pytest.mark.parametrize(("dtype", "measured_gib"), [(None, 4.935), (torch.float16, 2.924)])
+def test_a_u_net_whose_maps_autocast_widens_takes_what_an_h100_took(dtype, measured_gib):
+    """`torch.cuda.max_memory_allocated` of PyTorch 2.11 on 2026-11-28."""
+    table = epochcast.record(trained(UNet(dtype), (16, 3, 224, 224)))
+    estimate = peak_memory_gib(table, 16, Mode(precision="amp_fp16" if dtype else "tf32"))
+    assert estimate - CONTEXT_GIB == pytest.approx(measured_gib, rel=0.01)
