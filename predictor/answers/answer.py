@@ -46,7 +46,7 @@ from predictor.errors import OutOfRangeError
 from predictor.models.compiled import compile_seconds, compile_spread
 from predictor.models.epoch_start import has_known_start
 from predictor.models.registry import WHOLE_METHODS
-from predictor.operators.memory import memory_estimate_validated
+from predictor.operators.memory import MEASURED_FRAMEWORK
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -266,7 +266,7 @@ def columns_of(rows: OfferRows, best: Sequence[bool]) -> dict[str, Values]:
         "priced_on": _at([str(rent.retrieved_on) if rent and rent.retrieved_on else None for rent in offers], offer),
         "nodes": [question.nodes] * n,
         "link": _at(links, iterations.team.tolist()),
-        "memory_estimate_validated": [memory_estimate_validated(question.framework)] * n,
+        "memory_estimate_validated": [question.framework == MEASURED_FRAMEWORK] * n,
         "energy_basis": _at([energy_basis(gpu) for gpu, _ in devices], device),
         "co2_basis": _at([co2_basis(question.region, rent) for rent in offers], offer),
         **{name: _at(values, device) for name, values in words.items()},
@@ -445,7 +445,7 @@ def scope_of(
         *([f"An epoch is {resolved.part_in_words}."] if resolved.part_in_words else []),
         *([f"Epochs include {validation}."] if resolved.samples is not None else []),
         *compiling,
-        _MEMORY[memory_estimate_validated(question.framework)],
+        _MEMORY[question.framework == MEASURED_FRAMEWORK],
         *([_COMPILED_MEMORY] if question.capture in COMPILED else []),
     ]
     return " ".join(sentences)

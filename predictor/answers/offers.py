@@ -293,7 +293,7 @@ def epochs(
 def energy_basis(gpu: Gpu) -> EnergyBasis:
     """Basis of a GPU's energy: measured power or its power limit, or why the energy is unknown."""
     limit_w = power_limit_w(gpu)
-    if gpu.is_cpu:
+    if is_cpu(gpu.name):
         return EnergyBasis("unknown", "unknown: the power of CPUs was not measured")
     if limit_w is None:
         return EnergyBasis("unknown", f"unknown: gpus.csv has no power limit of {gpu.name}")

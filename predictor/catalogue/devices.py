@@ -86,11 +86,6 @@ class Gpu:
         derived = "" if self.driver_memory_mib is not None else ", derived from the marketed size"
         return f"{self.driver_memory_gib:.4g} GiB{derived}"
 
-    @property
-    def is_cpu(self) -> bool:
-        """Whether this is a CPU in a GPU's form (`cpu_device`)."""
-        return is_cpu(self.name)
-
 
 def load_gpus(path: Path) -> tuple[Gpu, ...]:
     """Read a catalogue of GPUs, in the file's order; SchemaError as `read_rows`, or if it has no rows."""

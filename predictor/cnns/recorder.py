@@ -375,21 +375,21 @@ class Recorder:
 
     def image(self, tensor: Any, channel_dim: int = 1) -> None:
         """Declare `tensor` the CNN's input; its channels are dimension 1, or -1 for channels last."""
-        self._keep(tensor)
+        self._alive.append(tensor)
         self._maps[id(tensor)] = _Map(IMAGE, channel_dim)
 
     def parameter(self, tensor: Any, frozen: bool = False) -> None:
         """Declare `tensor` trainable, or frozen; its numbers count in the first row that reads them."""
         if frozen:
             self._frozen.add(id(tensor))
-        self._keep(tensor)
+        self._alive.append(tensor)
         self._owners[id(tensor)] = {id(tensor): prod(tensor.shape)}
 
     def alias(self, tensor: Any, results: Iterable[Any]) -> None:
         """Declare `results` the same parameters as `tensor`; nothing if `tensor` is no parameter."""
         owned = self._owners.get(id(tensor), {})
         for result in results if owned else ():
-            self._keep(result)
+            self._alive.append(result)
             self._owners[id(result)] = dict(owned)
 
     def is_map(self, tensor: Any) -> bool:
@@ -446,7 +446,7 @@ class Recorder:
         """
         outputs, inputs = tensors_of(result), tensors_of(arguments.values())
         for tensor in (*outputs, *inputs):
-            self._keep(tensor)
+            self._alive.append(tensor)
         if not outputs:
             return
         maps = [tensor for tensor in inputs if id(tensor) in self._maps]
@@ -481,9 +481,6 @@ class Recorder:
             self._clone(maps[0], outputs[0], batches[id(outputs[0])])
         else:
             self._operator(operator, arguments, inputs, outputs, batches)
-
-    def _keep(self, tensor: Any) -> None:
-        self._alive.append(tensor)
 
     def _batches(
         self, operator: str, outputs: list[Any], other_shapes: Sequence[tuple[int, ...] | None] | None

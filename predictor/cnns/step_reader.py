@@ -408,11 +408,7 @@ class StepReader:
         begins = next(backward, len(trace.events))
         update_waits = sum(begins < wait for wait in trace.waits) or None
         step = Step(
-            images,
-            parts,
-            self._precision(),
-            "channels_last" if is_last else "nchw",
-            optimizer,
+            images, parts, self._precision(), "channels_last" if is_last else "nchw", optimizer,
             "compile" if self._compiled[True] > self._compiled[False] else None,
             *self._waits([wait for wait in trace.waits if wait < begins]),
             self._beside(trace),
@@ -421,7 +417,7 @@ class StepReader:
             parallel="dp" if trace.has_data_parallel else None,
             deterministic=trace.habits.deterministic or None,
             detect_anomaly=trace.habits.detect_anomaly or None,
-        )
+        )  # fmt: skip
         root = next((event.path[0][0] for event in trace.events if event.path), "step")
         cautions = (*self.recorder.warnings(), *self._warnings(), *samples.warnings_of(step))
         warnings = (*cautions, *(TableWarning("cnn", doubt) for doubt in doubts))
@@ -443,9 +439,7 @@ class StepReader:
         )
         norms = max(0, kept["linalg_vector_norm"] - 1 + self._on_parameters.normed)
         kernels = max(0.0, self._on_parameters.kernels - norms) + self._second.kernels
-        once = {
-            update.by: update.tensors for update in trace.updates
-        }  # the largest optimizer is asked of these
+        once = {update.by: update.tensors for update in trace.updates}  # asked with the largest optimizer
         layers_passes = (
             _UPDATE * max(0, len(trace.updates) - 1)
             + sum(

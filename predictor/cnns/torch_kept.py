@@ -32,16 +32,8 @@ _SAME |= {"detach", "alias", "t", "contiguous", "clamp", "clamp_min", "expand", 
 _SAME |= {"unbind", "split", "gather", "lift_fresh", "bitwise_or_", "abs", "as_strided", "index_select"}
 _JOINED = {"sum", "any", "amax", "max", "count_nonzero", "argmax"}
 
-DECIDED = {
-    "nonzero",
-    "_unique2",
-    "unique_dim",
-    "unique_consecutive",
-    "masked_select",
-    "nms",
-    "repeat_interleave",
-}
-DECIDED |= {"bincount"}
+DECIDED = {"nonzero", "_unique2", "unique_dim", "unique_consecutive", "masked_select", "nms", "bincount"}
+DECIDED |= {"repeat_interleave"}
 """Operators whose result has a shape that numbers decide."""
 
 
@@ -201,7 +193,8 @@ class Kept:
         if operator == "nonzero":
             return tensor.new_empty((self.count(tensor), tensor.ndim), dtype=self._long)
         if operator == "bincount":  # of the numbers of images, by the least length
-            return tensor.new_empty(max(filter(_is_whole, args), default=self.images or 1), dtype=self._long)
+            lengths = (value for value in args if isinstance(value, int) and value > 0)
+            return tensor.new_empty(max(lengths, default=self.images or 1), dtype=self._long)
         if operator == "repeat_interleave":
             return tensor.new_empty(self.total(tensor), dtype=self._long)
         if operator == "nms":  # most proposals of a network that trains; what follows takes the best
@@ -222,7 +215,3 @@ def has_masks(indices: Sequence[Any]) -> bool:
 
 def _is_mask(tensor: Any) -> bool:
     return str(tensor.dtype) in ("torch.bool", "torch.uint8")
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and value > 0

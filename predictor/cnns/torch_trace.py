@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 from predictor.catalogue.modes import Habits
@@ -26,26 +26,13 @@ from predictor.cnns.torch_updates import Rehearsal, Update, following_optimizers
 from predictor.cnns.untouched import Note
 from predictor.errors import BackendUnavailableError, SchemaError
 
-if TYPE_CHECKING:
-    pass
-
 CONVOLUTIONS = ("convolution", "convolution_overrideable", "cudnn_convolution", "mkldnn_convolution")
 """Names of convolutions at dispatch, by what PyTorch was built with."""
 
 _NOT_FINITE = {"isnan", "isinf", "isneginf", "isposinf"}
 _COMPARED = {name: getattr(comparisons, name) for name in ("eq", "ne", "gt", "ge", "lt", "le")}
-_SAME_TRUTH = {
-    "all",
-    "any",
-    "amax",
-    "max",
-    "_is_any_true",
-    "_is_all_true",
-    "_to_copy",
-    "view",
-    "squeeze",
-    "detach",
-}
+_SAME_TRUTH = {"all", "any", "amax", "max", "_is_any_true", "_is_all_true", "_to_copy", "view", "squeeze"}
+_SAME_TRUTH |= {"detach"}
 _BOTH, _EITHER = {"logical_and", "bitwise_and", "mul"}, {"logical_or", "bitwise_or"}
 _TRUTHS_OF_TRUTHS = {*_SAME_TRUTH, *_BOTH, *_EITHER, "logical_not", "bitwise_not", "eq", "gt", "sum"}
 
@@ -190,24 +177,13 @@ def traced(
     finally:
         for handle in handles:
             handle.remove()
+    is_deterministic = torch.are_deterministic_algorithms_enabled()
+    fills = is_deterministic and torch.utils.deterministic.fill_uninitialized_memory
     return Trace(
-        mode.events,
-        updates,
-        n_forward,
-        mode.waits,
-        mode.kept.is_used,
-        freed,
-        saved,
-        mode.own_updates,
-        mode.has_data_parallel,
-        frozenset(mode.assumed),
-        tuple(sorted(mode.assumptions)),
-        Habits(
-            torch.are_deterministic_algorithms_enabled()
-            and torch.utils.deterministic.fill_uninitialized_memory,
-            mode.detects_anomaly,
-        ),
-    )
+        mode.events, updates, n_forward, mode.waits, mode.kept.is_used, freed, saved, mode.own_updates,
+        mode.has_data_parallel, frozenset(mode.assumed), tuple(sorted(mode.assumptions)),
+        Habits(fills, mode.detects_anomaly),
+    )  # fmt: skip
 
 
 @contextmanager
@@ -344,9 +320,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             self.kept = Kept(torch, boxes, self._maker, self._true_elements)
             self._flags: set[int] = set()  # of GradScaler: whether a gradient is infinite
             self._made_by: dict[int, Any] = {}
-            self._written: dict[
-                int, int | None
-            ] = {}  # storage -> tensor whose numbers are known all the same
+            self._written: dict[int, int | None] = {}  # storage -> tensor of numbers known all the same
             # Calls of checkpointing with their frames, so that ids are unique.
             self._calls: dict[int, tuple[Any, int]] = {}
 

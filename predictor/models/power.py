@@ -43,7 +43,7 @@ def power_w(
 
 def power_limit_w(gpu: Gpu) -> float | None:
     """Power limit of one GPU in W: its share of the card's; None where the catalogue has none, and for a CPU."""
-    return None if gpu.tdp_w is None or gpu.is_cpu else gpu.tdp_w / gpu.chips_per_card
+    return None if gpu.tdp_w is None else gpu.tdp_w / gpu.chips_per_card
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -35,8 +35,8 @@ from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VIEW_TYPES
 from predictor.operators.operators import amp_output, wide_outputs
 from predictor.operators.optimizers import Update, update_of
 
-MEASURED_FRAMEWORKS = ("pytorch",)
-"""Frameworks for which the estimate was compared with measured peaks."""
+MEASURED_FRAMEWORK = "pytorch"
+"""The framework for which the estimate was compared with measured peaks."""
 
 CONTEXT_GIB = 0.5
 """CUDA context with the libraries' kernels: 0.3 to 0.6 GiB in practice, by driver and GPU."""
@@ -83,11 +83,6 @@ class MemoryEstimate:
 def usable_gib(gpu: Gpu) -> float:
     """Memory of a GPU that the estimate may fill, in GiB: what it says fits."""
     return USABLE_SHARE * gpu.driver_memory_gib
-
-
-def memory_estimate_validated(framework: str) -> bool:
-    """Whether the estimate was compared with measured peaks of this framework."""
-    return framework in MEASURED_FRAMEWORKS
 
 
 def peak_memory(table: LayerTable, batch_size: int, mode: Mode | None = None) -> MemoryEstimate:
