@@ -149,7 +149,7 @@ def map_times_what_has_no_gradient(torch):
     return Masked()
 
 
-def functions_that_keep_what_others_of_their_type_do_not(torch):
+def pads_and_norms(torch):
     nn, functional = torch.nn, torch.nn.functional
 
     class Functions(nn.Module):
@@ -171,7 +171,7 @@ def functions_that_keep_what_others_of_their_type_do_not(torch):
         scaled_residual_block,
         frozen_layers_behind_a_trained_one,
         map_times_what_has_no_gradient,
-        functions_that_keep_what_others_of_their_type_do_not,
+        pads_and_norms,
     ],
 )
 def test_kept_of_parts_that_are_scaled_or_frozen_is_what_pytorch_saves(of, torch):
