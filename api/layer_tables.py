@@ -102,6 +102,8 @@ class StepIn(BaseModel):
     optimizer_copies: Annotated[float, Field(ge=0, lt=10**6)] | None = None
     optimizer_form: Literal["foreach", "fused", "loop"] | None = None
     parallel: Literal["dp"] | None = None
+    deterministic: bool | None = None
+    detect_anomaly: bool | None = None
 
 
 class LayerTableIn(BaseModel):
