@@ -489,7 +489,7 @@ def test_a_named_method_is_explained_by_its_law_and_refused_outside_its_range(op
     (explanation,) = ask("explanations", question | {"method": "proxy-times"})["explanations"]
     page.select_option("#why_gpu", "NVIDIA H100 80GB HBM3")
     expect(page.locator("#why-chart")).to_have_attribute("aria-label", re.compile("H100"))
-    names = ["times of proxies", "host", "times at large batches", "elementwise work", "Iteration"]
+    names = ["times of proxies", "by layer", "by iteration", "elementwise work", "Iteration"]
     assert [row[0] for row in text_rows(page, "#classes-table")] == names
     (error,) = {
         reason["text"] for why in explanation["extrapolates"] for reason in why if reason["kind"] == "method"
