@@ -1,23 +1,4 @@
-"""The options of each function as type checkers and completion read them.
 
-`epochcast.predict(cnn, gpu, **options)` takes `PredictOptions`, and so on. What an option means is declared once
-(`predictor.answers.question`): `python -m epochcast.signatures` prints this file, and a test compares.
-"""
-# fmt: off
-# ruff: noqa: E501
-
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping, Sequence
-from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from predictor.catalogue.offers import Offer
-    from predictor.models.forecast import Anchor
-    from predictor.models.served import Model
 
 
 class _OfPredictCompareExplainParallelMemoryWatch(TypedDict, total=False):
@@ -37,6 +18,10 @@ class _OfPredictCompareExplain(TypedDict, total=False):
 class _OfPredictCompare(TypedDict, total=False):
     validation_samples: int
     """Add a forward pass over N samples to each epoch."""
+    drop_last: bool
+    """An epoch has no last mini-batch of fewer images."""
+    framework_loop: Literal["timm", "fastai", "lightning", "transformers", "accelerate", "ultralytics", "nnunet", "keras"] | None
+    """Whose loop trains, which counts an epoch's iterations in its own way: timm, fastai, lightning, transformers, accelerate, ultralytics, nnunet, keras. By default a PyTorch loader's."""
     no_cudnn: bool
     """Chainer without cuDNN: im2col and matrix products."""
     workspace_mib: float

@@ -37,7 +37,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
 from predictor.files import replacing
-from predictor.models.epochs import last_mini_batch
+from predictor.models.epochs import last_mini_batch, run_samples
 from predictor.table_files import (
     as_text,
     is_parquet,
@@ -204,12 +204,20 @@ class BulkAnswers:
     def _answer(self, group: _Group, answers: Answers, start: int) -> None:
         """Fill in the answers of a group, whose questions are those from `start` on."""
         numbers, errors = self._numbers(group)
+        numbers[1] = np.where(numbers[1] > 0, numbers[1], self._samples(group.cells))
+        try:
+            numbers[1:] = self._run_samples(group.cells, numbers)
+        except SchemaError:  # of some of them, which are told one by one
+            for index in np.flatnonzero(numbers[0] > 0).tolist():
+                try:
+                    numbers[1:, [index]] = self._run_samples(group.cells, numbers[:, [index]])
+                except SchemaError as dropped:
+                    errors[index], numbers[0, index] = str(dropped), 0
         for index, error in errors.items():
             answers.words["error"][start + index] = error
         checked = np.flatnonzero(numbers[0] > 0)
         by_gpu = np.split(checked, np.flatnonzero(np.diff(group.gpus.codes[checked])) + 1)
         places = {group.gpus.words[group.gpus.codes[own[0]]]: own for own in by_gpu if own.size}
-        numbers[1] = np.where(numbers[1] > 0, numbers[1], self._samples(group.cells))
         last_sizes = self._last_sizes(group.cells, numbers, checked)
         sizes_of_gpus = {
             gpu: np.unique(np.append(numbers[0, indices], last_sizes[:, indices]))
@@ -238,6 +246,18 @@ class BulkAnswers:
             return find_training_set(data_set).samples if data_set else 0
         except EpochcastError:
             return 0
+
+    def _run_samples(self, cells: _Cells, numbers: _Indices) -> _Indices:
+        """Samples of the training and validation pass that the loop of these rows runs, (2, n_questions)."""
+        is_asked = (numbers[0] > 0) & (numbers[1] > 0)
+        if not is_asked.any():
+            return numbers[1:]
+        names = ("n_gpus", "framework_loop", "drop_last")
+        n_gpus, loop, drop_last = (self._option(cells, name) for name in names)
+        sizes, samples, validation = numbers[:, is_asked]
+        run = numbers[1:].copy()
+        run[:, is_asked] = run_samples(samples, validation, sizes, n_gpus, loop, drop_last)
+        return run
 
     def _last_sizes(self, cells: _Cells, numbers: _Indices, checked: _Indices) -> _Indices:
         """Batch size of the last iteration of each question's training and validation pass, (2, n_questions)."""

@@ -389,11 +389,10 @@ class Comparer:
     def _best_of(self, as_asked: Iterations) -> NDArray[np.bool_]:
         """Of each GPU and each batch size tried, whether it is the best; rows are GPU by GPU, with the sizes tried."""
         shape = (len(as_asked.devices.pairs), len(self.tried))
-        question, samples = self.resolved.question, self.resolved.samples or 0
         images = as_asked.batch_size
         mode, model = as_asked.devices.pairs[0][1], self.resolved.known.model
         iterations = [Iteration(epoch_part.times["iteration_time_ms"]) for epoch_part in as_asked.of_epoch]
-        time_s = epoch_times_s(iterations, images, samples, question.validation_samples, model, mode)
+        time_s = epoch_times_s(iterations, images, *as_asked.passes, model, mode)
         return best_of_gpus(time_s.reshape(shape), as_asked.fits.reshape(shape))
 
     def in_modes(self, usual: GpuAnswers, modes: Sequence[tuple[Training, Sequence[int]]]) -> GpuAnswers:

@@ -27,7 +27,7 @@ from predictor.measurements.hosts import HostMeasurement
 from predictor.models.chainer import with_convolutions
 from predictor.models.data_parallel import Gradients, Team, team_reasons, team_times
 from predictor.models.epoch_start import first_calls_of_each_s
-from predictor.models.epochs import last_mini_batch
+from predictor.models.epochs import last_mini_batch, run_samples
 from predictor.models.extrapolation import of_warning
 from predictor.models.forecast import Anchor, IterationForecast, Reason
 from predictor.models.habits import with_habits
@@ -413,13 +413,25 @@ class Iterations:
     @cached_property
     def of_epoch(self) -> tuple[Iterations, Iterations, Iterations]:
         """These rows, and the same at the size of the last mini-batch of the training and of the validation pass."""
-        resolved, parts = self.resolved, self.table.parts
-        passes = (resolved.samples or 0, resolved.question.validation_samples)
         last, validated = (
-            self._at(last_mini_batch(n_samples, self.local_batch_size, self.n_gpus, parts))
-            for n_samples in passes
+            self._at(last_mini_batch(n_samples, self.local_batch_size, self.n_gpus, self.table.parts))
+            for n_samples in self.passes
         )
         return self, last, validated
+
+    @property
+    def n_training(self) -> Places:
+        """Iterations of the training pass of each row's epoch."""
+        return -(-self.passes[0] // self.batch_size)
+
+    @cached_property
+    def passes(self) -> tuple[Places, Places]:
+        """Samples of the training and of the validation pass that an epoch of each row runs; 0 without samples."""
+        question, samples = self.resolved.question, self.resolved.samples
+        if samples is None:
+            return (np.zeros_like(self.batch_size),) * 2
+        more = (self.batch_size, self.n_gpus, question.framework_loop, question.drop_last)
+        return run_samples(samples, question.validation_samples, *more)
 
     def _at(self, local_batch_size: Places) -> Iterations:
         """The same rows at other batch sizes of the grid."""

@@ -168,7 +168,7 @@ class OfferRows:
         """With the epoch of the question's samples, its cost, energy and CO2; NaN without samples."""
         resolved, numbers, offers = self.iterations.resolved, self.numbers, self.offers
         mode = self.iterations.devices.pairs[0][1]
-        samples, validated = resolved.samples or 0, resolved.question.validation_samples
+        samples, validated = self.iterations.passes
         feed = None if offers.feed is None else offers.feed.at(self.offer)
         full, *last = self.iterations.of_epoch
         of_epoch = [numbers if own is full else _loaded(own, feed, self.working) for own in last]

@@ -33,6 +33,7 @@ from predictor.checks import LONGEST_MS, MAX_BATCH_SIZE, MAX_IMAGE_SIZE, MAX_SAM
 from predictor.cnns.layer_table import LayerTable, Step
 from predictor.cnns.resolve import is_chainer, is_compiled, is_layer_csv, resolve_cnn
 from predictor.errors import OutOfRangeError, SchemaError
+from predictor.models.epochs import LOOPS
 from predictor.models.forecast import Anchor
 from predictor.models.packed import MAX_PER_GPU
 from predictor.models.registry import METHODS, WHOLE_METHODS
@@ -77,6 +78,7 @@ _of_model = partial(option, panel=_MODEL, answers=_KNOWN)
 _FOLLOWED = (
     *("framework", "precision", "memory_format", "optimizer", "capture", "parallel"),
     *Habits._fields,
+    "drop_last",
 )
 """Options that follow from a recorded step."""
 
@@ -141,6 +143,10 @@ class Question:
         high=MAX_SAMPLES, usual="all of the data set's", answers=(*_EPOCHS, "explain"))
     validation_samples: int = option(0, "Add a forward pass over N samples to each epoch.", "whole", low=0,
         high=MAX_SAMPLES, answers=_EPOCHS)
+    drop_last: bool = option(False, "An epoch has no last mini-batch of fewer images.", "flag", answers=_EPOCHS)
+    framework_loop: str | None = option(None,
+        f"Whose loop trains, which counts an epoch's iterations in its own way: {', '.join(LOOPS)}.", "choice",
+        choices=LOOPS, usual="a PyTorch loader's", answers=_EPOCHS)
     precision: str | None = option(None, f"{', '.join(PRECISIONS)}.", "choice", _TRAINING, choices=PRECISIONS,
         usual="what the framework does: tf32 where the GPU has it, else fp32", answers=_MEMORY)
     float32_matmul_precision: str | None = _timed(None,
@@ -296,6 +302,8 @@ class Question:
                     "record the step as it is to be trained."
                 ).about(name)
             object.__setattr__(self, name, does)
+        if self.samples is None and self.data_set is None:
+            object.__setattr__(self, "samples", step.samples)
         if self.batch_sizes is None:
             shared = (
                 self.n_gpus if step.parallel is None else 1

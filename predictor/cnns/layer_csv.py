@@ -12,7 +12,7 @@ from typing import Any
 from zipfile import ZipFile
 
 from predictor.catalogue.modes import CAPTURES, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS, Habits
-from predictor.checks import MAX_BATCH_SIZE
+from predictor.checks import MAX_BATCH_SIZE, MAX_SAMPLES
 from predictor.cnns.layer_table import (
     BETWEEN_WARNINGS,
     IMAGE,
@@ -32,6 +32,7 @@ from predictor.cnns.layer_table import (
 from predictor.errors import DataError, SchemaError, nearest
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
 
+_STEP_SWITCHES = (*Habits._fields, "drop_last")
 _STEP_WORDS = {
     "precision": PRECISIONS,
     "memory_format": MEMORY_FORMATS,
@@ -39,7 +40,7 @@ _STEP_WORDS = {
     "capture": CAPTURES,
     "optimizer_form": ("foreach", "fused", "loop"),
     "parallel": ("dp",),
-    **dict.fromkeys(Habits._fields, ("True",)),
+    **dict.fromkeys(_STEP_SWITCHES, ("True",)),
 }
 _STEP_COUNTS = ("waits", "first_wait", "last_wait", "beside", "update_waits")
 _STEP_NUMBERS = ("optimizer_states", "optimizer_passes", "optimizer_copies")
@@ -129,9 +130,10 @@ def _step(about: Mapping[str, str], path: Path) -> Step | None:
             close = nearest(word, _STEP_WORDS[name])
             raise SchemaError(f"{path}: unknown {name} {word!r}. Nearest: {close}.")
     counts: dict[str, Any] = {name: _counted(about, name, path) for name in _STEP_COUNTS}
+    counts["samples"] = _counted(about, "samples", path, MAX_SAMPLES)
     parts = _counted(about, "parts", path) or 1
     numbers = {name: _decimal(about[name], name, path) for name in _STEP_NUMBERS if about[name]}
-    switches = dict.fromkeys(words.keys() & set(Habits._fields), True)
+    switches = dict.fromkeys(words.keys() & set(_STEP_SWITCHES), True)
     return Step(batch_size, parts, **(counts | words | numbers | switches))
 
 

@@ -157,7 +157,8 @@ class Step:
     `optimizer_copies` are those held beside for a moment, at most (1 by Adam in lists, 0 fused, 2 by Adadelta);
     `optimizer_form` is "foreach", "fused", or "loop" over tensors, of the most numbers. `parallel` is "dp" where
     `torch.nn.DataParallel` spreads the mini-batch over GPUs. `deterministic` and `detect_anomaly` are True where it
-    ran with these switches of PyTorch on.
+    ran with these switches of PyTorch on. `samples` are those that the loader of the step draws for an epoch, and
+    `drop_last` is True where it drops a last mini-batch of fewer; None without a loader.
     """
 
     batch_size: int
@@ -178,6 +179,8 @@ class Step:
     parallel: Literal["dp"] | None = None
     deterministic: bool | None = None
     detect_anomaly: bool | None = None
+    samples: int | None = None
+    drop_last: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from predictor.cnns.layer_table import LayerTable, TableWarning
+from predictor.cnns.layer_table import LayerTable, Step, TableWarning
 from predictor.cnns.recorder import Recorder
 from predictor.cnns.step_reader import StepReader
 from predictor.cnns.torch_batch import samples_of
@@ -37,6 +37,7 @@ def record(
     name: str | None = None,
     batch_size: int | None = None,
     boxes_per_image: int = BOXES_PER_IMAGE,
+    loader: Any = None,
 ) -> LayerTable:
     """What a training step runs, as a CNN to ask about.
 
@@ -57,6 +58,9 @@ def record(
     boxes_per_image : int
         Objects in an image, >= 1: what masks, ``nonzero`` and the suppression of boxes keep follows from it, since
         tensors have no numbers. Answers say what a quarter and four times as many would compute.
+    loader : torch.utils.data.DataLoader, optional
+        What the training runs through in an epoch, of which nothing is read: answers count the samples that its
+        sampler draws, in the images of this step, and leave out a rest that it drops.
 
     Returns
     -------
@@ -70,7 +74,7 @@ def record(
         If PyTorch is not installed.
     SchemaError
         If the step fails without numbers, writes files, runs no layer, or several iterations, or `boxes_per_image` is
-        below 1.
+        below 1, or `loader` has no length.
 
     Examples
     --------
@@ -103,7 +107,29 @@ def record(
     with _no_chainer(step):
         run = again(boxes_per_image)
     table = _middle_of_draws(run.table, partial(again, boxes_per_image)) if run.drew else run.table
-    return _between_boxes(table, boxes_per_image, again) if run.has_stand_ins else table
+    table = _between_boxes(table, boxes_per_image, again) if run.has_stand_ins else table
+    if loader is None or table.step is None:
+        return table
+    return replace(table, step=_with_loader(table.step, loader))
+
+
+def _with_loader(step: Step, loader: Any) -> Step:
+    """The step with what an epoch of its loader holds: samples of the step's kind, and whether a rest is dropped.
+
+    A step of several draws, or of patches, has as many images of each that the loader draws.
+    """
+    try:
+        n_drawn, n_batches, batch_size = len(loader.sampler), len(loader), loader.batch_size
+    except (AttributeError, TypeError):
+        raise SchemaError(
+            f"loader, a {type(loader).__name__}, does not say how many samples an epoch has. Leave it out, and pass "
+            "samples to the question."
+        ) from None
+    if batch_size is None:  # a sampler of whole mini-batches
+        return replace(step, samples=n_batches * step.batch_size // step.parts)
+    n_drawn *= getattr(loader.sampler, "num_replicas", 1)
+    samples = -(-n_drawn * step.batch_size // (step.parts * batch_size))
+    return replace(step, samples=samples, drop_last=loader.drop_last or None)
 
 
 class _Recorded(NamedTuple):

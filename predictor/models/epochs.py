@@ -10,7 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from predictor.arrays import Array
 from predictor.catalogue.modes import Mode
-from predictor.errors import DataError
+from predictor.errors import DataError, SchemaError
+
+LOOPS = ("timm", "fastai", "lightning", "transformers", "accelerate", "ultralytics", "nnunet", "keras")
+"""Frameworks whose loops are known to count the iterations of an epoch in their own way, or as PyTorch's loaders do."""
+
+_DROPPING = ("timm", "fastai")
+_FILLING = ("transformers", "accelerate")
+_NNUNET_ITERATIONS = (250, 50)
 
 FORWARD_SHARE = 1.0 / 3.0
 """Share of a training iteration that a validation pass takes: a forward pass does a third of the FLOPs."""
@@ -24,6 +31,43 @@ def iterations_per_epoch(samples: ArrayLike, batch_size: ArrayLike) -> Array:
     """Iterations of one pass over `samples` images: ceil(samples / batch_size)."""
     iterations: Array = np.ceil(np.asarray(samples, dtype=float) / np.asarray(batch_size, dtype=float))
     return iterations
+
+
+def run_samples(
+    samples: ArrayLike,
+    validation_samples: ArrayLike,
+    batch_size: NDArray[np.int64],
+    n_gpus: ArrayLike = 1,
+    loop: str | None = None,
+    drop_last: bool = False,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Samples of an epoch's training and validation pass that its loop runs, of the shape of `batch_size`.
+
+    `loop` is one of `LOOPS`. timm's and fastai's drop the rest of the training pass, as `drop_last` does; processes of
+    accelerate, which Hugging Face's Trainer runs on, fill their last mini-batch; nnU-Net's epochs have 250 iterations
+    and 50 of validation, whatever the data. The others run the rest, as PyTorch's loaders do. SchemaError where all
+    samples are dropped.
+
+    >>> run_samples(50_001, 0, np.array([128]), loop="timm")[0] // 128
+    array([390])
+    """
+    shape = np.broadcast_shapes(np.shape(samples), batch_size.shape)
+    training, validation = (np.broadcast_to(n, shape).astype(np.int64) for n in (samples, validation_samples))
+    if loop == "nnunet":
+        return tuple(np.broadcast_to(n * batch_size, shape) for n in _NNUNET_ITERATIONS)  # type: ignore[return-value]
+    if loop in _FILLING:
+        is_filled = np.asarray(n_gpus) > 1
+        filled = (np.where(is_filled, -(-n // batch_size) * batch_size, n) for n in (training, validation))
+        training, validation = filled
+    if drop_last or loop in _DROPPING:
+        training -= training % batch_size
+    if (dropped := (training == 0) & (np.asarray(samples) > 0)).any():
+        n, size = (int(np.broadcast_to(numbers, shape)[dropped].flat[0]) for numbers in (samples, batch_size))
+        raise SchemaError(
+            f"{n:,} samples are no mini-batch of {size:,}, and the loop drops what is less. Pass a batch size up to "
+            f"{n:,}, or another loop."
+        )
+    return training, validation
 
 
 def last_mini_batch(
