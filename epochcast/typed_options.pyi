@@ -1,4 +1,23 @@
+"""The options of each function as type checkers and completion read them.
 
+`epochcast.predict(cnn, gpu, **options)` takes `PredictOptions`, and so on. What an option means is declared once
+(`predictor.answers.question`): `python -m epochcast.signatures` prints this file, and a test compares.
+"""
+# fmt: off
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from predictor.catalogue.offers import Offer
+    from predictor.models.forecast import Anchor
+    from predictor.models.served import Model
 
 
 class _OfPredictCompareExplainParallelMemoryWatch(TypedDict, total=False):
