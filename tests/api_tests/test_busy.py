@@ -76,7 +76,7 @@ def test_what_needs_a_queue_that_is_full_is_told_to_come_back(client, busy, queu
 def test_four_threads_of_one_notebook_that_compare_are_all_answered():
     def compare(samples):
         question = {"cnn": "densenet201", "samples": samples}
-        return httpx.post(f"{service.url}/v1/comparisons", json=question, timeout=120).status_code
+        return httpx.post(f"{service.url}/v1/comparisons", json=question, timeout=PATIENCE_S).status_code
 
     with Service() as service, ThreadPoolExecutor(4) as threads:
         assert list(threads.map(compare, range(1000, 1012))) == [200] * 12

@@ -44,9 +44,7 @@ def test_answering_loads_neither_pandas_nor_scikit_learn():
 
 def test_workers_end_with_the_process_that_started_them():
     port = free_port()
-    command = [
-        sys.executable, "-m", "epochcast", "serve", "--port", str(port), "--workers", "2", "--store", "",
-    ]  # fmt: skip
+    command = [*f"{sys.executable} -m epochcast serve --port {port} --workers 2 --store".split(), ""]
     service = subprocess.Popen(
         command, stderr=subprocess.DEVNULL, env=os.environ | {"EPOCHCAST_LOG_LEVEL": "error"}
     )
@@ -67,7 +65,7 @@ def answers(port):
         client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         try:
             return b" 200 " in client.recv(1000)
-        except TimeoutError:
+        except OSError:
             return False
 
 
@@ -75,18 +73,7 @@ def answers(port):
 def two_workers():
     """Port and log of a service of two workers, and the function that ends it and gives what it logged."""
     port = free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "epochcast",
-        "serve",
-        "--port",
-        str(port),
-        "--workers",
-        "2",
-        "--store",
-        "",
-    ]
+    command = [*f"{sys.executable} -m epochcast serve --port {port} --workers 2 --store".split(), ""]
     with tempfile.TemporaryFile() as log:
         service = subprocess.Popen(command, stderr=log)
         try:
@@ -112,13 +99,15 @@ def test_workers_share_connections_and_answer_at_once_on_a_kept_one(two_workers)
     assert len(shares) == 2
     assert min(shares.values()) >= 12
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
-    seconds = []
-    for _ in range(20):
+
+    def seconds():
         began = time.perf_counter()
         connection.request("GET", "/v1/data_sets")
         connection.getresponse().read()
-        seconds.append(time.perf_counter() - began)
-    assert min(seconds) < 0.03  # a held-back packet waits 0.04 s for the client's acknowledgement
+        return time.perf_counter() - began
+
+    # A held-back packet waits 0.04 s for the client's acknowledgement; on a busy machine few answers come in less.
+    assert any(seconds() < 0.03 for _ in range(500))
 
 
 def test_a_service_that_ends_breaks_no_request_and_logs_json_alone_and_refuses_what_is_no_http(two_workers):
