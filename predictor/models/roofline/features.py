@@ -66,6 +66,19 @@ def kernel_gain(
     return gain
 
 
+def kernel_least_ms(
+    family: str, columns: Mapping[str, Array], batch_size: Array, rates: Rates, xp: ModuleType = np
+) -> Any:
+    """Time of a kernel's FLOPs at its mode's peak, in ms; 0 for kernels that may do with fewer FLOPs, as by Winograd.
+
+    Arguments are those of `kernel_base_ms`.
+    """
+    if family not in ("product", "conv"):
+        return 0.0
+    least = columns["flops"] * batch_size / _flop_per_ms(family, rates)
+    return xp.where(columns["kernel_height"] * columns["kernel_width"] == 1, least, 0.0)
+
+
 def is_gaining(family: str, rates: Rates) -> Any:
     """Whether kernels of a family compute or move data in a mode at another rate than in fp32; shape of `rates`."""
     narrower = rates.element_bytes < _FP32_BYTES

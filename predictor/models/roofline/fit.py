@@ -137,7 +137,10 @@ class Objective:
         )
         law = x[self.blocks["law"]]
         gain, _ = gained(self.law.gain(law) + in_gain)
+        conditions, contexts = {condition for _, _, condition in deviations}, self.iterations.rows.contexts
+        is_known = np.array([":".join(known_as(context) or ()) in conditions for context in contexts])
         ms = self.law.fp32_ms(law) * np.exp(in_fp32 - self.law.faster * gain)
+        ms = np.maximum(ms, ~is_known[self.kernels.row] * self.kernels.least_ms)
         device = self.kernels.sums @ ms
         parts, kept = self._parts(x, device), np.ones(device.size) if gone is None else 1.0 * ~gone
         measured = self.kernels.class_of[(kept @ self.kernels.sums) > 0]
@@ -151,8 +154,6 @@ class Objective:
         )
         host = parts.by_host * parts.host
         kernel = np.array([1.0 / cnn.count.size for cnn in self.iterations.rows.kernels])
-        conditions, contexts = {condition for _, _, condition in deviations}, self.iterations.rows.contexts
-        is_known = np.array([":".join(known_as(context) or ()) in conditions for context in contexts])
         shares = Shares(host, np.zeros(host.size), depthwise, unmeasured, kernel)
         return Predicted(parts.total, shares, is_known)
 

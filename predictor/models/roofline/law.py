@@ -28,6 +28,7 @@ from predictor.models.roofline.features import (
     kernel_base_ms,
     kernel_features,
     kernel_gain,
+    kernel_least_ms,
     like,
 )
 from predictor.models.roofline.terms import (
@@ -182,6 +183,8 @@ class RooflineLaw:
         weights, number = self._weights(contexts)
         rates = mapped_rates(rates_of_contexts(contexts, xp), itemgetter((slice(None), None, None)))
         sizes = xp.asarray(batches)
+        # What one class takes too little of, where a GPU was measured, another takes too much of.
+        unmeasured = xp.asarray([[[float(not self.knows(context))]] for context in contexts])
         class_ms: dict[str, Any] = {}
         for group in _groups(kernels, xp):
             values = kernel_features(group.name, group.columns, sizes, rates, xp)
@@ -195,6 +198,7 @@ class RooflineLaw:
                 times -= xp.where(faster, gained_by, 0.0)
             times = xp.exp(times)
             times *= kernel_base_ms(*shape)
+            times = xp.maximum(times, unmeasured * kernel_least_ms(*shape))
             if group.loops:
                 times += _looping_ms(group.columns, contexts, sizes, rates, xp)
             times *= group.count

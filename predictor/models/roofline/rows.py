@@ -26,6 +26,7 @@ from predictor.models.roofline.features import (
     kernel_base_ms,
     kernel_features,
     kernel_gain,
+    kernel_least_ms,
 )
 from predictor.models.roofline.terms import (
     KernelContext,
@@ -158,11 +159,12 @@ class FlatKernels:
         self.columns = {name: np.concatenate([cnn[name] for cnn in rows.kernels])[order] for name in names}
         self.batch_size = np.array(rows.batch_sizes, dtype=float)[self.row]
         self.rates = mapped_rates(rates_of_contexts(rows.contexts), itemgetter(self.row))
-        self.base_ms, self.gain = np.empty((2, self.row.size))
+        self.base_ms, self.gain, self.least_ms = np.empty((3, self.row.size))
         for name, span in _parts(self.class_of):
             columns = {key: values[span] for key, values in self.columns.items()}
             cut = FAMILY_OF[name], columns, self.batch_size[span], mapped_rates(self.rates, itemgetter(span))
             self.base_ms[span], self.gain[span] = kernel_base_ms(*cut), kernel_gain(*cut)
+            self.least_ms[span] = kernel_least_ms(*cut)
         self.sums = sp.csr_matrix((count, (self.row, np.arange(self.row.size))), (len(rows), self.row.size))
 
     def faster(self) -> Array:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.optimize import approx_fprime
 
-from predictor.catalogue.devices import find_gpu, precisions_of
+from predictor.catalogue.devices import all_gpus, find_gpu, precisions_of
 from predictor.cnns.layer_table import DEPTH_COLUMNS
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.measurements.features import feature_table
@@ -16,7 +16,7 @@ from predictor.models.roofline.features import FAMILY_OF
 from predictor.models.roofline.fit import Measured, Objective, _loss
 from predictor.models.roofline.law import RooflineLaw
 from predictor.models.roofline.rows import pass_rows_of, rows_of
-from predictor.models.roofline.terms import GAIN, LAW, KernelContext
+from predictor.models.roofline.terms import GAIN, LAW, KernelContext, rates_of_contexts
 from predictor.operators.kernels import KERNEL_CLASSES, kernels_of
 
 CNNS = ("lenet5", "resnet18_cifar", "squeezenet1_1", "mobilenet_v2")
@@ -188,6 +188,25 @@ def test_no_faster_precision_takes_longer_whatever_the_coefficients():
             if fast in ms and (ms[fast] > ms[slow] * (1 + 1e-12)).any()
         ]
     assert slower == []
+
+
+def test_no_unmeasured_gpu_multiplies_matrices_faster_than_its_peak(model):
+    law, kernels, batch = model.roofline.law_, kernels_of(zoo_cnn("convnext_tiny")), 256
+    is_product = kernels.kernel_class == KERNEL_CLASSES.index("matmul")
+    flops = batch * float((kernels.count * kernels["flops"])[is_product].sum())
+    contexts = [
+        KernelContext(gpu, precision, framework)
+        for gpu in all_gpus()
+        for precision, framework in product(precisions_of(gpu), ("pytorch", "tensorflow"))
+    ]
+    unmeasured = [context for context in contexts if not law.knows(context)]
+    products_ms = law.times(kernels, unmeasured, [batch]).class_ms["matmul"][:, 0]
+    peaks = rates_of_contexts(unmeasured).product_flop_per_ms
+    assert (products_ms * peaks >= flops * (1 - 1e-9)).all()
+    by_gpu = {
+        of.gpu.name: ms for of, ms in zip(unmeasured, products_ms, strict=True) if of.precision == "fp32"
+    }
+    assert by_gpu["GeForce GTX 1080"] > by_gpu["NVIDIA TITAN Xp"]
 
 
 def test_rows_that_are_gone_are_as_good_as_absent(frame):
