@@ -27,7 +27,10 @@ _SPECIAL: dict[str, Any] = {
     ),
     "name": (Annotated[str, Field(max_length=300)], ""),
     "type": (Literal[LAYER_TYPES], ...),
-    "kind": (Literal[ACTIVATION_KINDS] | None, Field(None, description="Of an activation.")),
+    "kind": (
+        Literal[(*ACTIVATION_KINDS, layer_table.RUNNING)] | None,
+        Field(None, description="Of an activation; running: of a batch norm in eval mode."),
+    ),
     "inputs": (
         Annotated[list[Annotated[int, Field(ge=-1, lt=MAX_LAYERS)]], Field(max_length=1000)] | None,
         Field(
@@ -166,8 +169,14 @@ def _layer(posted: LayerIn, position: int) -> layer_table.Layer:
         )
     if posted.inputs is not None and any(source >= position for source in posted.inputs):
         raise SchemaError(f"{where}: inputs names row {max(posted.inputs)}, which does not run before it.")
-    if (posted.kind is not None) != (posted.type == "activation"):
-        raise SchemaError(f"{where}: an activation has a kind, and nothing else has; type is {posted.type}.")
+    kinds = {"activation": ACTIVATION_KINDS, "batch_norm": (None, layer_table.RUNNING)}.get(
+        posted.type, (None,)
+    )
+    if posted.kind not in kinds:
+        raise SchemaError(
+            f"{where}: an activation has a kind, and a batch norm may be {layer_table.RUNNING!r}; type is "
+            f"{posted.type}."
+        )
     if posted.parameters is None and OPERATOR_TYPES[posted.type].weights:
         raise SchemaError(f"{where}: parameters is missing. Give how many the {posted.type} trains, or 0.")
     layer = layer_table.Layer(

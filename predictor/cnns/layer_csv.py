@@ -18,6 +18,7 @@ from predictor.cnns.layer_table import (
     IMAGE,
     LAYER_TABLE_COLUMNS,
     OPTIONAL_COLUMNS,
+    RUNNING,
     STEP_COLUMNS,
     TABLE_COLUMNS,
     USUAL_CELLS,
@@ -216,8 +217,11 @@ def _check_words(row: dict[str, str], where: str) -> None:
                 f"{where}: unknown kind of activation {row['kind']!r}. Nearest: {close}; "
                 f"all: {', '.join(ACTIVATION_KINDS)}."
             )
-    elif row["kind"]:
-        raise SchemaError(f"{where}: kind {row['kind']!r} is given, but only an activation has one.")
+    elif row["kind"] and (row["type"], row["kind"]) != ("batch_norm", RUNNING):
+        raise SchemaError(
+            f"{where}: kind {row['kind']!r} is given, but only an activation has one, and a batch norm of {RUNNING} "
+            "statistics."
+        )
 
 
 def _number(text: str, column: str, where: str) -> int | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, gcd, prod
 from typing import Any
 
-from predictor.cnns.layer_table import IMAGE, Layer, TableWarning
+from predictor.cnns.layer_table import IMAGE, RUNNING, Layer, TableWarning
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, RESIZING_TYPES
 
@@ -197,6 +197,10 @@ def _fixed(type_: str, kind: str | None = None) -> Callable[[Call], Columns]:
     return rule
 
 
+def _batch_norm(call: Call) -> Columns:
+    return {"type": "batch_norm", "kind": None if call.arguments.get("training", True) else RUNNING}
+
+
 def _softmax(call: Call) -> Columns:
     """A softmax; over the last dimension, as of attention's scores, each image has several vectors."""
     columns: Columns = {"type": "activation", "kind": "softmax"}
@@ -261,6 +265,7 @@ RULES: dict[str, Callable[[Call], Columns]] = {
         for operator in entry.torch
     },
     "convolution": _convolution,
+    **dict.fromkeys(OPERATOR_TYPES["batch_norm"].torch, _batch_norm),
     "hardtanh": _bounded,
     "clamp": _bounded,
     "clamp_min": _bounded,

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from predictor.catalogue.devices import ELEMENT_BYTES
-from predictor.cnns.layer_table import DIMENSIONS, IMAGE, Layer, LayerTable, side
+from predictor.cnns.layer_table import DIMENSIONS, IMAGE, RUNNING, Layer, LayerTable, side
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATIONS, FUNCTION_TYPES, OPERATOR_TYPES, VIEW_TYPES, VOLUME_TYPES
 
@@ -268,6 +268,14 @@ _DEPTHWISE: dict[str, tuple[_Weights, ...]] = {
 """Passes of depthwise convolutions of windows up to 3, 5, 7 and more; medians of 16 shapes on an H100."""
 _STRIDED_DEPTHWISE = {"nchw": (0.13, 0.65, 0.22), "channels_last": (0.17, 0.54, 0.29)}
 
+_RUNNING_NORM: dict[str, _Weights] = {
+    "nchw": (0.20, 0.26, 0.82), "half nchw": (0.15, 0.14, 0.53),
+    "channels_last": (0.32, 1.37, 1.71), "half channels_last": (0.19, 1.14, 1.46),
+}  # fmt: skip
+"""Times of a batch norm of running statistics over one that takes a mini-batch's: forward, backward where its scale is
+frozen, and where it learns. Seven shapes on an H100 (`benchmarks/passes_h100.csv`). In channels-last its gradient comes
+back in NCHW, and the convolution before it copies that, for as long as the norm's own pass took."""
+
 
 def pass_weights(layer: Layer, *, channels_last: bool = False, half: bool = False) -> _Weights:
     """Relative times of a layer's passes: forward, gradient of the input, gradient of the weights.
@@ -321,6 +329,10 @@ def share_of_passes(
         return 1
     runs = (layer.forwards, layer.input_gradients or 0, layer.weight_gradients or 0)
     weights = pass_weights(layer, channels_last=channels_last, half=half)
+    if layer.kind == RUNNING:
+        form = f"{'half ' * half}{'channels_last' if channels_last else 'nchw'}"
+        forward, frozen, trained = _RUNNING_NORM[form]
+        return runs[0] * forward + max(runs[1:]) * (trained if runs[2] else frozen)
     if OPERATOR_TYPES[layer.type].operator_class == "batch_norm":
         runs, input_gradient = (runs[0], max(runs[1:]), 0), True
     once = sum(weights) if input_gradient else weights[0] + weights[2]
@@ -434,8 +446,11 @@ def operator_from_row(row: Mapping[str, Any]) -> Operator:
 
 def _operator(layer: Layer, n_inputs: int, input_gradient: bool, alone: bool, wide: bool) -> Operator:
     usually_in_place = layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].in_place
+    columns = {name: getattr(layer, name) for name in OF_LAYERS}
+    if layer.kind == RUNNING:  # measured as any batch norm
+        del columns["kind"]
     return Operator(
-        **{name: getattr(layer, name) for name in OF_LAYERS},
+        **columns,
         n_tensors=n_inputs if layer.type == "concat" else 1,
         input_gradient=input_gradient,
         in_place=usually_in_place and alone and layer.overwrites != 0,

@@ -6,7 +6,7 @@ import pytest
 from case_tables import each_row
 from ratios_fit import measured_cnn
 
-from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.cnns.layer_table import IMAGE, RUNNING, Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError
 from predictor.measurements.table import check_measurements
@@ -208,3 +208,17 @@ def test_both_gradients_of_a_batch_norm_are_one_kernel():
     assert [share_of_passes(variant, input_gradient=True) for variant in (layer, trained)] == [1, 1]
     forward_alone = replace(layer, input_gradients=0)
     assert share_of_passes(forward_alone, input_gradient=False) == pytest.approx(3 / 8)
+
+
+@pytest.mark.parametrize(
+    ("form", "whole", "frozen_share"), [((False, False), 1.02, 0.46), ((True, True), 1.65, 1.33)]
+)
+def test_a_norm_of_running_statistics_is_cheap_but_for_the_gradient_that_channels_last_copies(
+    form, whole, frozen_share
+):
+    layer = replace(frozen("batch_norm"), kind=RUNNING)
+    learns = replace(layer, weight_gradients=1)
+    options = dict(zip(("channels_last", "half"), form, strict=True))
+    shares = [share_of_passes(norm, input_gradient=True, **options) for norm in (learns, layer)]
+    assert shares == pytest.approx([whole, frozen_share])
+    assert layer_operators(LayerTable("cnn", 8, (replace(layer, index=0, inputs=(IMAGE,)),)))[0].kind is None
