@@ -11,6 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import packed
 from epochs import fit_epochs
 from power_fit import own_readings, published_readings, shipped_ratios
 from ratios_fit import (
@@ -63,6 +64,7 @@ def fitted(traces: Path | None = None) -> dict[str, Ratios]:
         "data_parallel": replace(data_parallel, numbers={**data_parallel.numbers, **norms}),
         "replicas": REPLICAS.shipped(replicas_pairs(model)),
         **fit_epochs(),
+        packed.ENTRY: packed.shipped_ratios(),
         "power": shipped_ratios(own_readings(), published),
     }
 

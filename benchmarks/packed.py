@@ -7,11 +7,12 @@ of 2026-11-28 have the GPU time of eight such trainings, over 8 x 1.1.
 
 import csv
 import math
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 
 from predictor.models.packed import ENTRY
-from predictor.models.ratios import ratios_of
+from predictor.models.ratios import Ratios, ratios_of
 
 TABLE = Path(__file__).with_name("packed_h100.csv")
 Case = list[tuple[str, int, float, float, float]]
@@ -41,36 +42,37 @@ def times_ms(case: Case, switches: float, host: float) -> list[float]:
     return [host * alone if need <= share else switches * gpu / share for need, (_, _, alone, gpu, _) in own]
 
 
-def fitted(cases: list[Case]) -> tuple[float, float]:
+def fitted(cases: list[Case]) -> dict[str, float]:
     """`switches`: median of equal trainings that need more than the GPU has; `host`: mean of those that need less."""
     equal = [row for case in cases for row in case if len(case) == 1]
     switches = [ms / (count * gpu) for _, count, alone, gpu, ms in equal if count * gpu > 1.2 * alone]
     slower = [math.log(ms / alone) for _, count, alone, gpu, ms in equal if count * gpu < 0.9 * alone]
-    return median(switches), math.exp(fmean(slower))
+    return {"switches": median(switches), "host": math.exp(fmean(slower))}
+
+
+def shipped_ratios() -> Ratios:
+    """The entry of ``ratios.json``: the fit of all CNNs, and spreads as stated."""
+    fit = {name: round(value, 2) for name, value in fitted(read_cases()).items()}
+    return replace(ratios_of(ENTRY), numbers=fit)
 
 
 def main() -> None:
-    """Print the fit of all, and the errors of each CNN by the fit of cases without it."""
+    """Print the errors of each CNN by the fit of cases without it."""
     cases, ratios = read_cases(), ratios_of(ENTRY)
-    print("fit of all CNNs: switches {:.3f}, host {:.2f}".format(*fitted(cases)))
-    print(f"{'CNN':22} kinds  mean error  worst  inside")
     errors: list[float] = []
     n_inside = 0
     for cnn in dict.fromkeys(name for case in cases for name, *_ in case):
         fit = fitted([case for case in cases if cnn not in {name for name, *_ in case}])
+        factors = [(math.exp(end * ratios.spread), math.exp(end * ratios.host_spread)) for end in (0, -1, 1)]
         own, inside = [], 0
         for case in cases:
-            widths = ((0.0, 0.0), (-ratios.spread, -ratios.host_spread), (ratios.spread, ratios.host_spread))
-            ends = (
-                times_ms(case, *(x * math.exp(w) for x, w in zip(fit, width, strict=True)))
-                for width in widths
-            )
+            ends = (times_ms(case, fit["switches"] * turns, fit["host"] * host) for turns, host in factors)
             for (name, *_, ms), time_ms, low_ms, high_ms in zip(case, *ends, strict=True):
                 if name == cnn:
                     own.append(100 * (time_ms / ms - 1))
                     inside += low_ms <= ms <= high_ms
-        worst = max(own, key=abs)
-        print(f"{cnn:22} {len(own):5}  {fmean(map(abs, own)):8.1f} %  {worst:+5.0f}  {inside}")
+        mean, worst = fmean(map(abs, own)), max(own, key=abs)
+        print(f"{cnn:22} {mean:5.1f} % off, worst {worst:+3.0f} %, {inside} of {len(own)} inside")
         errors, n_inside = errors + own, n_inside + inside
     mean, middle = fmean(map(abs, errors)), median(map(abs, errors))
     print(f"{len(errors)} kinds of trainings: {mean:.1f} % off, median {middle:.1f} %, {n_inside} inside")
