@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from predictor.catalogue.modes import CAPTURES, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
-from predictor.checks import MAX_BATCH_SIZE, MAX_IMAGE_SIZE
+from predictor.checks import MAX_BATCH_SIZE, MAX_IMAGE_SIZE, MAX_SAMPLES
 from predictor.cnns import layer_table
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
@@ -107,6 +107,8 @@ class StepIn(BaseModel):
     parallel: Literal["dp"] | None = None
     deterministic: bool | None = None
     detect_anomaly: bool | None = None
+    samples: Annotated[int, Field(ge=1, le=MAX_SAMPLES)] | None = None
+    drop_last: bool | None = None
 
 
 class LayerTableIn(BaseModel):

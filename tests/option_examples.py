@@ -8,6 +8,8 @@ EXAMPLES: dict[str, Any] = {
     "data_set": "cifar10",
     "samples": 1000,
     "validation_samples": 40_000,
+    "drop_last": True,
+    "framework_loop": "nnunet",
     "precision": "amp_fp16",
     "float32_matmul_precision": "high",
     "memory_format": "channels_last",

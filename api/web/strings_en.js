@@ -119,6 +119,8 @@ export default {
   parallel: "What spreads the mini-batch over GPUs",
   autotune: "Autotuned convolutions (cudnn.benchmark)",
   deterministic: "Deterministic algorithms, which fill new tensors",
+  drop_last: "An epoch without the last, smaller mini-batch",
+  framework_loop: "Whose loop trains",
   detect_anomaly: "Anomaly detection (set_detect_anomaly)",
   no_cudnn: "Without cuDNN (Chainer)",
   workspace_mib: "cuDNN workspace, MiB (Chainer)",

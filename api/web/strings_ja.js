@@ -119,6 +119,8 @@ export default {
   parallel: "ミニバッチを GPU に分ける方法",
   autotune: "畳み込みの自動選択（cudnn.benchmark）",
   deterministic: "決定的アルゴリズム（新しいテンソルを埋める）",
+  drop_last: "最後の小さいミニバッチを捨てる",
+  framework_loop: "学習ループのライブラリー",
   detect_anomaly: "異常検出（set_detect_anomaly）",
   no_cudnn: "cuDNN なし（Chainer）",
   workspace_mib: "cuDNN のワークスペース（MiB、Chainer）",

@@ -11,8 +11,8 @@ from predictor.errors import RetiredOptionWarning, SchemaError
 LISTS = {"precision": "precisions", "memory_format": "memory_formats"}
 OF_EPOCHS_AND_SEVERAL_GPUS = {
     "validation_samples", "spot", "marketplaces", "usd_per_hour", "no_cudnn", "workspace_mib", "n_gpus", "nodes",
-    "link", "sync_batch_norm", "parallel", "per_gpu", "workers", "loader", "data_source", "provider", "offer_region",
-    "region",
+    "drop_last", "framework_loop", "link", "sync_batch_norm", "parallel", "per_gpu", "workers", "loader",
+    "data_source", "provider", "offer_region", "region",
 }  # fmt: skip
 """Options that explanations, which are of one GPU and without epochs, do not take."""
 

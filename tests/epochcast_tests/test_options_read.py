@@ -43,6 +43,8 @@ NEEDS: dict[str, dict[str, Any]] = {
     "data_set": {"data_set": "imagenet", "workers": 1},
     "samples": {**LOADED, "data_source": "nfs", "offers": PRICES},
     "validation_samples": EPOCH,
+    "drop_last": EPOCH,
+    "framework_loop": EPOCH,
     "rank_by": {"samples": 1_281_167},
     "no_cudnn": {"framework": "chainer"},
     "workspace_mib": {"framework": "chainer"},
