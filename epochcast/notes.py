@@ -163,11 +163,16 @@ def guesses(record: Record) -> list[Reason]:
 
 def _meanings(records: Records, verbose: bool | None) -> list[str]:
     """What the mark ~ and the column of the fastest mode mean."""
-    kinds = dict.fromkeys(reason.kind.replace("_", " ") for row in records for reason in guesses(row))
     faster = (row for row in records if row.get("fast_precision"))
     fast = dict.fromkeys(mode_in_words(row["fast_precision"], row["fast_memory_format"]) for row in faster)
     meanings = [f"AMP: {' or '.join(word.removeprefix('AMP ') for word in fast)}."] if fast else []
-    return meanings + ([f"~ not measured: {', '.join(kinds)}."] if kinds and not verbose else [])
+    return meanings + unmeasured((reason for row in records for reason in guesses(row)), verbose)
+
+
+def unmeasured(reasons: Iterable[Reason], verbose: bool | None) -> list[str]:
+    """What was not measured of rows with the mark ~, where letters do not say it."""
+    kinds = dict.fromkeys(reason.kind.replace("_", " ") for reason in reasons)
+    return [f"~: {', '.join(kinds)} not measured."] if kinds and not verbose else []
 
 
 def _remedy(records: Records) -> str:

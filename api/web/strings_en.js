@@ -356,7 +356,7 @@ export default {
   diff_unsure: "Too small to be sure of its sign.",
   diff_same: "The same operators: nothing changes.",
   diff_layers: "Layers that differ",
-  diff_rest: "the rest",
+  diff_rest: "all other layers",
   layer: "Layer",
   before: "before",
   after: "after",

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from epochcast.api import check as check_speed
 from epochcast.commands import options as o
-from epochcast.tables import Format, print_notes, print_records
+from epochcast.tables import Format, counted, print_notes, print_records
 from predictor.answers.check import Speed
 from predictor.answers.question import Question
 from predictor.errors import SchemaError
@@ -38,3 +38,5 @@ def check_command(
         return
     print_notes([checkup.sentence], style="bold")
     print_notes(checkup.lines())
+    if any(cause.saved_h for cause in checkup.causes):
+        print_notes([f"Savings are those of {counted(epochs, 'epoch')}."])

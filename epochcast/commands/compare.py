@@ -92,8 +92,7 @@ def _training(records: Sequence[Record], plan: Plan, question: Question) -> list
     return [
         records[0]["cnn"],
         *filter(None, [ResolvedQuestion.of(question).part_in_words or question.data_set]),
-        *([f"{plan.trials:,} trainings"] if plan.trials > 1 else []),
-        counted(plan.epochs, "epoch"),
+        f"all {plan.trials:,} trainings of " * (plan.trials > 1) + counted(plan.epochs, "epoch"),
         *([f"batch {records[0]['batch_size']:,}"] * _has_one_batch_size(records)),
     ]
 

@@ -102,8 +102,8 @@ def _run(command: Sequence[str], folder: Path, stdin: bytes | None = None) -> by
 
 _LAYERS = (
     Column("layer", lambda layer: layer.layer, left=True),
-    Column("before", lambda layer: str(layer.count_before)),
-    Column("after", lambda layer: str(layer.count_after)),
+    Column("count before", lambda layer: str(layer.count_before)),
+    Column("count after", lambda layer: str(layer.count_after)),
     Column("ms", lambda layer: f"{number(layer.before_ms)} -> {number(layer.after_ms)}", left=True),
 )
 
@@ -133,7 +133,8 @@ def _markdown(changes: Sequence[Difference]) -> str:
         memory = f"{change.before.peak_memory_gib:.2f} -> {change.after.peak_memory_gib:.2f}"
         lines.append(f"| {change.gpu} | {change.batch_size:,} | {ratio_in_words} | {times} | {memory} |")
     if changes[0].layers:
-        lines += ["", f"On {changes[0].gpu}:", "", "| layer | before | after | ms |", "|---|---|---|---|"]
+        head = ["| layer | count before | count after | ms |", "|---|---|---|---|"]
+        lines += ["", f"On {changes[0].gpu}:", "", *head]
         for layer in _parts(changes[0]):
             times = f"{number(layer.before_ms)} -> {number(layer.after_ms)}"
             lines.append(f"| `{layer.layer}` | {layer.count_before} | {layer.count_after} | {times} |")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from epochcast.api import USUAL_BATCH_SIZES, explanations
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import title
-from epochcast.notes import beware, legend, most_important
+from epochcast.notes import beware, legend, most_important, unmeasured
 from epochcast.tables import Column, Format, Record, print_notes, print_records, print_table
 from predictor.answers.notes import Priority, Reason, notes_of, number
 from predictor.answers.question import Question
@@ -148,14 +148,12 @@ def _show(explanation: "Explanation", cnns: Sequence[object], verbose: bool | No
     if explanation.other_modes:
         print()
         print_table(explanation.other_modes, _mode_columns(explanation, shown), "Another mode, x the time")
-    kinds = dict.fromkeys(reason.kind.replace("_", " ") for reason in reasons)
-    guessed = [f"~ not measured: {', '.join(kinds)}."] if kinds and not verbose else []
     method = f"Method: {explanation.method} ({explanation.trained_on})."
     rungs = {rung: sum(sum(ms) for ms in of_class.values()) for rung, of_class in explanation.rung_ms.items()}
     total_ms = sum(rungs.values())
     shares = [f"{100 * ms / total_ms:.0f} % {rung}" for rung, ms in rungs.items() if ms >= total_ms / 200]
     rests_on = [f"GPU time: {', '.join(shares)}."] if shares else []  # none of a measured iteration
-    print_notes([" ".join([method, *rests_on, *guessed])])
+    print_notes([" ".join([method, *rests_on, *unmeasured(reasons, verbose)])])
     for part in explanation.parts:  # what it saves and costs, at the largest batch size
         saved = f"{-part.saves_ms[-1]:+.3g} ms and {-part.saves_gib[-1]:+.2g} GiB"
         step = f"at batch {explanation.batch_sizes[-1]}, beside the same step {_WITHOUT[part.part]}"

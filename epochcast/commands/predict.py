@@ -140,7 +140,7 @@ def sentence_of(records: Sequence[Record], question: Question) -> str:
 
     best = min((r for r in fitting if r["best_batch"]), default=fitting[0], key=rank)
     several = len({record["gpu"] for record in records}) > 1
-    role = ("Fastest: " if best["cost_usd"] is None else "Cheapest: ") if several else ""
+    role = ("Fastest GPU: " if best["cost_usd"] is None else "Cheapest GPU: ") if several else ""
     return f"{role}{tables.gpus_in_words(best)} at batch {best['batch_size']:,}: {_time_and_cost(best)}."
 
 

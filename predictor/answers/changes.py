@@ -130,7 +130,7 @@ def batch_changes(question: Question, batch_size: int) -> Iterator[Change]:
 def worker_changes(question: Question, remedy: str) -> list[Change]:
     """Fewer workers that load images than asked."""
     numbers = [n for n in _WORKERS if not isinstance(question.workers, int) or n < question.workers]
-    words = "loading by {} workers keeps it waiting"
+    words = "loading by {} workers keeps the GPU waiting"
     questions = [replace(question, workers=n) for n in numbers]
     return [Change("loading", words.format(fewer.workers), remedy, fewer) for fewer in questions]
 

@@ -168,17 +168,19 @@ class Checkup(Spoken):
 
     def lines(self, most: int = 3) -> list[str]:
         """The likeliest causes, a line each, `most` at most; none where the speed is normal."""
+        is_suspected = self.verdict in ("slow", "fast")  # else it was asked
+        with_cause = f"an iteration {'then' if is_suspected else 'without it'} takes"
         lines = []
         for cause in self.causes[:most]:
             words = "look at what no option describes, such as other processes or the loop itself"
             if cause.name != _NOTHING:
-                words = f"{estimate(cause.expected_ms, cause.low_ms, cause.high_ms)} ms"
+                time = estimate(cause.expected_ms, cause.low_ms, cause.high_ms)
+                words = f"{with_cause} {time} ms"
             if cause.saved_h and cause.saved_h > 0:
                 money = "" if cause.saved_usd is None else f" and {usd(cause.saved_usd)}"
-                words += f"; mended saves {rounded_duration(3600 * cause.saved_h)}{money}"
-            is_suspected = self.verdict in ("slow", "fast")  # else it was asked
-            odds = f"{percent(cause.probability)}: " * is_suspected
-            lines.append(f"{odds}{cause.what}, {words}. {cause.remedy}")
+                words += f"; mending it saves {rounded_duration(3600 * cause.saved_h)}{money}"
+            odds = f"{percent(cause.probability)} likely: " * is_suspected
+            lines.append(f"{odds}{cause.what}; {words}. {cause.remedy}")
         return lines
 
 

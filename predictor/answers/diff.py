@@ -57,7 +57,7 @@ class LayerChange:
     def rest(cls, layers: Iterable[LayerChange]) -> LayerChange:
         """All of these layers in one."""
         numbers = ((0, 0, 0.0, 0.0), *(astuple(layer)[1:] for layer in layers))
-        return cls("the rest", *map(sum, zip(*numbers, strict=True)))
+        return cls("all other layers", *map(sum, zip(*numbers, strict=True)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

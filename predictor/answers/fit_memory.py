@@ -104,6 +104,11 @@ class MemoryPlan:
         changes += [f"{row.image_size} pixels"] * ("image_size" in self.concessions)
         hours = (row.total_time_h, row.total_low_h, row.total_high_h)
         time = duration_estimate(*(3600 * value for value in hours))
+        costs = [
+            usd for usd in (row.total_cost_usd, row.total_low_usd, row.total_high_usd) if usd is not None
+        ]
+        time += f", US$ {estimate(*costs)}" if len(costs) == 3 else ""
+        time += f" for {'an epoch' if row.epochs == 1 else f'{row.epochs:,} epochs'}"
         if row.epoch_time_s is None:
             time = f"{estimate(row.iteration_time_ms, row.low_ms, row.high_ms)} ms an iteration"
         gpu = find_gpu(row.gpu)
@@ -111,10 +116,6 @@ class MemoryPlan:
         memory = gpu.memory_in_words if is_whole else f"{self.memory_gib:g} GiB"
         words = f"{' + '.join(changes)}: {row.peak_memory_gib:.1f} of {memory}"
         words += f", {round(100 * (self.slower - 1)) + 0:+d} % time" if self.parts > 1 or blocks else ""
-        costs = [
-            usd for usd in (row.total_cost_usd, row.total_low_usd, row.total_high_usd) if usd is not None
-        ]
-        time += f", US$ {estimate(*costs)}" if len(costs) == 3 else ""
         machine = f"{row.gpus_used}x {short_name(row.gpu)}"
         machine += "" if row.usd_per_hour is None else f" at {short_offer(row.offer)}"
         return f"{words}, {time} on {machine}"

@@ -21,7 +21,7 @@ def test_the_readme_has_at_most_600_words_and_the_answer_first_in_both_languages
     assert [(block.language, block.text) for block in blocks("README.ja.md")] == shown[:2]
     assert re.findall(r"!\[[^]]*\]\(([^)]+)\)", JAPANESE) == re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)
     assert "[日本語](README.ja.md)" in README
-    n, error, inside = re.search(r"machine: (\d+) others .*\| (\d+ %) \| (\d+ %) \|", README).groups()
+    n, error, inside = re.search(r"(\d+) trainings published .*\| (\d+ %) \| (\d+ %) \|", README).groups()
     assert f"{n} 件" in JAPANESE
     assert {error, inside} <= set(re.findall(r"\d+ %", JAPANESE))
     assert {"[English](README.md)", "[英語版](README.md#how-sure-is-it)"} <= set(
