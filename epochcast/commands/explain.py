@@ -147,7 +147,11 @@ def _show(explanation: "Explanation", cnns: Sequence[object], verbose: bool | No
         print_table(terms, _TERM_COLUMNS, f"Terms at batch {explanation.batch_sizes[-1]}")
     if explanation.other_modes:
         print()
-        print_table(explanation.other_modes, _mode_columns(explanation, shown), "Another mode, x the time")
+        print_table(
+            explanation.other_modes,
+            _mode_columns(explanation, shown),
+            "Other modes: iteration time relative to the one above",
+        )
     method = f"Method: {explanation.method} ({explanation.trained_on})."
     rungs = {rung: sum(sum(ms) for ms in of_class.values()) for rung, of_class in explanation.rung_ms.items()}
     total_ms = sum(rungs.values())
