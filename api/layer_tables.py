@@ -10,7 +10,7 @@ from predictor.catalogue.modes import CAPTURES, MEMORY_FORMATS, OPTIMIZERS, PREC
 from predictor.checks import MAX_BATCH_SIZE, MAX_IMAGE_SIZE, MAX_SAMPLES
 from predictor.cnns import layer_table
 from predictor.errors import SchemaError
-from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
+from predictor.operator_types import ACTIVATION_KINDS, KINDS, LAYER_TYPES, OPERATOR_TYPES, RUNNING
 
 MAX_LAYERS = 10_000
 
@@ -28,7 +28,7 @@ _SPECIAL: dict[str, Any] = {
     "name": (Annotated[str, Field(max_length=300)], ""),
     "type": (Literal[LAYER_TYPES], ...),
     "kind": (
-        Literal[(*ACTIVATION_KINDS, layer_table.RUNNING)] | None,
+        Literal[(*ACTIVATION_KINDS, RUNNING)] | None,
         Field(None, description="Of an activation; running: of a batch norm in eval mode."),
     ),
     "inputs": (
@@ -171,13 +171,9 @@ def _layer(posted: LayerIn, position: int) -> layer_table.Layer:
         )
     if posted.inputs is not None and any(source >= position for source in posted.inputs):
         raise SchemaError(f"{where}: inputs names row {max(posted.inputs)}, which does not run before it.")
-    kinds = {"activation": ACTIVATION_KINDS, "batch_norm": (None, layer_table.RUNNING)}.get(
-        posted.type, (None,)
-    )
-    if posted.kind not in kinds:
+    if posted.kind not in KINDS.get(posted.type, (None,)):
         raise SchemaError(
-            f"{where}: an activation has a kind, and a batch norm may be {layer_table.RUNNING!r}; type is "
-            f"{posted.type}."
+            f"{where}: an activation has a kind, and a batch norm may be {RUNNING!r}; type is {posted.type}."
         )
     if posted.parameters is None and OPERATOR_TYPES[posted.type].weights:
         raise SchemaError(f"{where}: parameters is missing. Give how many the {posted.type} trains, or 0.")

@@ -416,6 +416,28 @@ LAYER_TYPES = tuple(name for name, entry in OPERATOR_TYPES.items() if entry.is_l
 """Types of rows of a layer table."""
 
 ACTIVATION_KINDS = tuple(ACTIVATIONS)
+
+RUNNING = "running"
+"""Kind of a batch norm that takes its running statistics, as in eval mode: a scale and a shift of each number."""
+
+KINDS = {"activation": ACTIVATION_KINDS, "batch_norm": (None, RUNNING)}
+"""Kinds of the layers of a type that has some."""
+
+FILLED = {
+    "batch_norm": (1, 1, 8),  # with statistics, what cuDNN keeps, and gradients of both weights
+    "layer_norm": (1, 1, 6),
+    "group_norm": (1, 1, 6),
+    "permute": (1, 1, 2),
+    "concat": (0, 1, 1),  # the slices of its gradient
+    "dropout": (1.25, 0, 2),
+    "depthwise": (1, 1, 3),  # PyTorch's own kernels, which run all in NCHW
+    "clamp": (0, 1, 1),  # the gradient of relu6 and its like
+    "weights": (0, 0, 1),  # their gradient, where cuDNN or a matrix product does the rest
+}
+"""What layers allocate by `torch.empty` in both passes: maps like the output, maps like the input, all tensors."""
+
+UNLIKE_KEEPERS = ("clamp", "mean", "other", "pad")
+"""Types whose operators do not all keep the same for their backward pass."""
 """Kinds of a row of type ``activation``."""
 
 OPERATOR_CLASSES = {

@@ -53,13 +53,13 @@ from predictor.answers.verdict import (
 )
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.links import find_link, usual_link
+from predictor.catalogue.modes import MAX_PER_GPU
 from predictor.catalogue.offers import Offer
 from predictor.checks import as_list
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.compiled import compile_seconds
 from predictor.models.data_parallel import Team
 from predictor.models.epochs import Iteration, epoch_times_s
-from predictor.models.packed import MAX_PER_GPU
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,6 +21,8 @@ from predictor.catalogue.modes import (
     CAPTURES,
     FLOAT32_MATMUL_PRECISIONS,
     FRAMEWORKS,
+    LOOPS,
+    MAX_PER_GPU,
     MEMORY_FORMATS,
     OPTIMIZERS,
     PARALLELS,
@@ -33,9 +35,7 @@ from predictor.checks import LONGEST_MS, MAX_BATCH_SIZE, MAX_IMAGE_SIZE, MAX_SAM
 from predictor.cnns.layer_table import LayerTable, Step
 from predictor.cnns.resolve import is_chainer, is_compiled, is_layer_csv, resolve_cnn
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.models.epochs import LOOPS
 from predictor.models.forecast import Anchor
-from predictor.models.packed import MAX_PER_GPU
 from predictor.models.registry import METHODS, WHOLE_METHODS
 
 if TYPE_CHECKING:

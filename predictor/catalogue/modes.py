@@ -21,6 +21,12 @@ COMPILED = ("compile", "compile_graph")
 PARALLELS = ("ddp", "dp")
 """How PyTorch spreads a mini-batch: DistributedDataParallel by a process per GPU, DataParallel by one process."""
 
+LOOPS = ("timm", "fastai", "lightning", "transformers", "accelerate", "ultralytics", "nnunet", "keras")
+"""Frameworks whose loops are known to count the iterations of an epoch in their own way, or as PyTorch's loaders do."""
+
+MAX_PER_GPU = 8
+"""Most trainings that were measured on one GPU."""
+
 
 class Habits(NamedTuple):
     """PyTorch's switches that are on: `deterministic` algorithms, which fill new tensors, and anomaly detection."""

@@ -18,7 +18,6 @@ from predictor.cnns.layer_table import (
     IMAGE,
     LAYER_TABLE_COLUMNS,
     OPTIONAL_COLUMNS,
-    RUNNING,
     STEP_COLUMNS,
     TABLE_COLUMNS,
     USUAL_CELLS,
@@ -31,7 +30,7 @@ from predictor.cnns.layer_table import (
     table_complaint,
 )
 from predictor.errors import DataError, SchemaError, nearest
-from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
+from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES, RUNNING
 
 _STEP_SWITCHES = (*Habits._fields, "drop_last")
 _STEP_WORDS = {

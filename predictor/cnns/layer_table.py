@@ -39,10 +39,6 @@ BY_LAW = (SECOND_DERIVATIVES, OWN_FILTERS)
 """Begins the names of rows that stand for times of few measured steps."""
 
 
-RUNNING = "running"
-"""Kind of a batch norm that takes its running statistics, as in eval mode: a scale and a shift of each number."""
-
-
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One operator of a CNN at one image size. Shapes are per image; None means unknown.

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from math import ceil, gcd, prod
 from typing import Any
 
-from predictor.cnns.layer_table import IMAGE, RUNNING, Layer, TableWarning
+from predictor.cnns.layer_table import IMAGE, Layer, TableWarning
 from predictor.errors import SchemaError
-from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, RESIZING_TYPES
+from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, RESIZING_TYPES, RUNNING
 
 Columns = dict[str, Any]
 """Columns of a layer table row; empty where an operator costs nothing (a dropout with p = 0)."""

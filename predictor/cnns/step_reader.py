@@ -31,7 +31,7 @@ from predictor.cnns.torch_batch import Samples, is_folded, nothing_runs
 from predictor.cnns.torch_trace import CONVOLUTIONS, Event, Trace, import_torch, storage_of
 from predictor.cnns.torch_updates import Update
 from predictor.errors import EpochcastError, SchemaError
-from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
+from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, UNLIKE_KEEPERS
 
 _ATTENTIONS = (
     "_scaled_dot_product_flash_attention_for_cpu",
@@ -77,9 +77,6 @@ number: 0.32 us each of 6,000 boxes and 0.43 of 8,660 on an H100."""
 
 _TENSORS_OF_A_KERNEL = 8
 """Tensors of a function on lists (`torch._foreach_lerp_`) for which the host takes as long as for one kernel."""
-
-_OF_SEVERAL = ("clamp", "mean", "other", "pad")
-"""Types of operators that do not all keep the same for their backward pass."""
 
 _AUTOCAST = {"float16": "amp_fp16", "bfloat16": "amp_bf16"}
 
@@ -320,7 +317,7 @@ class StepReader:
         if self._kept_derived and layer.parameters:
             columns["derived"], self._kept_derived = self._kept_derived, 0
         entry = OPERATOR_TYPES[layer.type]
-        if layer.type in _OF_SEVERAL and event.made and not (event.checkpoint or event.recomputed):
+        if layer.type in UNLIKE_KEEPERS and event.made and not (event.checkpoint or event.recomputed):
             kept = set().union(*(self._saved.get(node, ()) for node in event.made))
             written = {storage_of(tensor) for tensor in tensors_of(event.result)[:1]}
             maps = (tensor for tensor in tensors if self.recorder.is_map(tensor))

@@ -12,9 +12,6 @@ from predictor.arrays import Array
 from predictor.catalogue.modes import Mode
 from predictor.errors import DataError, SchemaError
 
-LOOPS = ("timm", "fastai", "lightning", "transformers", "accelerate", "ultralytics", "nnunet", "keras")
-"""Frameworks whose loops are known to count the iterations of an epoch in their own way, or as PyTorch's loaders do."""
-
 _DROPPING = ("timm", "fastai")
 _FILLING = ("transformers", "accelerate")
 _NNUNET_ITERATIONS = (250, 50)
@@ -43,10 +40,10 @@ def run_samples(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Samples of an epoch's training and validation pass that its loop runs, of the shape of `batch_size`.
 
-    `loop` is one of `LOOPS`. timm's and fastai's drop the rest of the training pass, as `drop_last` does; processes of
-    accelerate, which Hugging Face's Trainer runs on, fill their last mini-batch; nnU-Net's epochs have 250 iterations
-    and 50 of validation, whatever the data. The others run the rest, as PyTorch's loaders do. SchemaError where all
-    samples are dropped.
+    `loop` is one of `predictor.catalogue.modes.LOOPS`. timm's and fastai's drop the rest of the training pass, as
+    `drop_last` does; processes of accelerate, which Hugging Face's Trainer runs on, fill their last mini-batch;
+    nnU-Net's epochs have 250 iterations and 50 of validation, whatever the data. The others run the rest, as PyTorch's
+    loaders do. SchemaError where all samples are dropped.
 
     >>> run_samples(50_001, 0, np.array([128]), loop="timm")[0] // 128
     array([390])

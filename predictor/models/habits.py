@@ -13,23 +13,10 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import IterationForecast
 from predictor.models.hosts import enqueued
 from predictor.models.join import join_host
-from predictor.operator_types import OPERATOR_TYPES
+from predictor.operator_types import FILLED, OPERATOR_TYPES
 from predictor.operators.memory import input_elements, output_elements
 from predictor.operators.operators import is_depthwise
 from predictor.operators.work import device_rates
-
-_FILLED = {
-    "batch_norm": (1, 1, 8),  # with statistics, what cuDNN keeps, and gradients of both weights
-    "layer_norm": (1, 1, 6),
-    "group_norm": (1, 1, 6),
-    "permute": (1, 1, 2),
-    "concat": (0, 1, 1),  # the slices of its gradient
-    "dropout": (1.25, 0, 2),
-    "depthwise": (1, 1, 3),  # PyTorch's own kernels, which run all in NCHW
-    "clamp": (0, 1, 1),  # the gradient of relu6 and its like
-    "weights": (0, 0, 1),  # their gradient, where cuDNN or a matrix product does the rest
-}
-"""What layers allocate by `torch.empty` in both passes: maps like the output, maps like the input, all tensors."""
 
 _FILL_MS = 0.0025
 """GPU time of filling a small tensor: a kernel and the pause behind it."""
@@ -63,7 +50,7 @@ def filled(table: LayerTable, memory_format: str, precision: str) -> tuple[float
         kind, runs = layer.type, 1 if layer.forwards is None else layer.forwards
         if OPERATOR_TYPES[kind].weights == "filters":
             kind = "depthwise" if is_depthwise(layer) and memory_format == "nchw" else "weights"
-        outputs, inputs, count = _FILLED.get(
+        outputs, inputs, count = FILLED.get(
             "clamp" if layer.kind in ("relu6", "hardswish") else kind, (0, 0, 0)
         )
         numbers = outputs * output_elements(layer) + inputs * input_elements(layer)

@@ -21,9 +21,6 @@ from predictor.models.ratios import ratios_of
 
 ENTRY = "packed"
 
-MAX_PER_GPU = 8
-"""Most trainings that were measured on one GPU."""
-
 
 def beside_others_ms(alone_ms: Array, host_ms: Array, slower: float | None = None) -> Array:
     """Iteration of a training, in ms, whose host works beside those of others, on a GPU that has time for all.

@@ -17,9 +17,16 @@ from types import MappingProxyType
 from typing import Any
 
 from predictor.catalogue.devices import ELEMENT_BYTES
-from predictor.cnns.layer_table import DIMENSIONS, IMAGE, RUNNING, Layer, LayerTable, side
+from predictor.cnns.layer_table import DIMENSIONS, IMAGE, Layer, LayerTable, side
 from predictor.errors import SchemaError
-from predictor.operator_types import ACTIVATIONS, FUNCTION_TYPES, OPERATOR_TYPES, VIEW_TYPES, VOLUME_TYPES
+from predictor.operator_types import (
+    ACTIVATIONS,
+    FUNCTION_TYPES,
+    OPERATOR_TYPES,
+    RUNNING,
+    VIEW_TYPES,
+    VOLUME_TYPES,
+)
 
 _COPIES_OF_A_VIEW = 4
 """Copies of a gradient that goes back through an activation that overwrites a view: 3-D U-Nets with instance norms and

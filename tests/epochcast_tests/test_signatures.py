@@ -60,7 +60,9 @@ WITH_OPTIONS = {
     "explain": read_by("explain"),
     "parallel_ways": read_by("parallel"),
     "largest_batch_size": read_by("memory"),
-    "watch": read_by("watch") - {"model"} | {"epochs", "gpu", "on", "out", "report_after", "usd_per_hour"},
+    "watch": read_by("watch") - {"model"}
+    | {"epochs", "gpu", "on", "out", "report_after", "usd_per_hour"}
+    | {"budget_usd", "deadline", "on_exceeded"},
 }
 
 
