@@ -1,81 +1,114 @@
-"""Several trainings on one GPU: error of the law with each CNN left out of its fit: `python benchmarks/packed.py`.
+"""Several trainings on one GPU: errors of the law on rows that are not in its fit: `python benchmarks/packed.py`.
 
-``packed_h100.csv``: the mean iteration of each kind of training of a case, processes without MPS on one H100 with 16
-vCPUs, PyTorch 2.11; `alone_ms` is the same loop with the GPU to itself, `gpu_ms` its kernels one after another; rows
-of 2026-11-28 have the GPU time of eight such trainings, over 8 x 1.1.
+``packed_h100.csv``: the mean iteration of each kind of training of a case, processes without MPS on one H100, PyTorch
+2.11, with the `vcpus` that they might use and the loader `workers` of each. `alone_ms` is the same loop with the GPU to
+itself, on one vCPU where fewer than 16 were allowed; `gpu_ms` its kernels one after another: run 1 has the GPU time of
+eight such trainings, over 8 x 1.1. The law is fitted on runs 1 and 2; run 3 was measured afterwards.
 """
 
 import csv
 import math
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean, median
+from typing import NamedTuple
 
 from predictor.models.packed import ENTRY
 from predictor.models.ratios import Ratios, ratios_of
 
 TABLE = Path(__file__).with_name("packed_h100.csv")
-Case = list[tuple[str, int, float, float, float]]
-"""CNN, number of equal trainings, ms by itself, ms of GPU time, and ms measured."""
 
 
-def read_cases() -> list[Case]:
-    """Trainings that ran together, kind by kind."""
-    cases: dict[str, Case] = {}
+class Kind(NamedTuple):
+    """`equal_ones` of the `trainings` of a case, and the times of one in ms."""
+
+    run: int
+    cnn: str
+    equal_ones: int
+    trainings: int
+    vcpus: int
+    workers: int
+    alone_ms: float
+    gpu_ms: float
+    iteration_time_ms: float
+
+
+def read_cases(*runs: int) -> list[list[Kind]]:
+    """Trainings of these runs that ran together, kind by kind."""
+    cases: dict[str, list[Kind]] = {}
     with TABLE.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            ms = (float(row[name]) for name in ("alone_ms", "gpu_ms", "iteration_time_ms"))
-            cases.setdefault(row["case"], []).append((row["cnn"], int(row["equal_ones"]), *ms))  # type: ignore[arg-type]
-    return list(cases.values())
+            kind = Kind(*(to_type(row[name]) for name, to_type in Kind.__annotations__.items()))
+            cases.setdefault(row["case"], []).append(kind)
+    return [case for case in cases.values() if case[0].run in runs]
 
 
-def times_ms(case: Case, switches: float, host: float) -> list[float]:
+def times_ms(case: list[Kind], switches: float, host: float) -> list[float]:
     """Iterations of unlike trainings: equal shares of the GPU's time; what one does not need, the others share."""
-    needs = [switches * gpu / (host * alone) for _, _, alone, gpu, _ in case]
-    left, waiting, share = 1.0, sum(count for _, count, *_ in case), 0.0
-    for need, (_, count, *_) in sorted(zip(needs, case, strict=True)):
+    host *= max(1.0, case[0].trainings / case[0].vcpus)
+    needs = [switches * kind.gpu_ms / (host * kind.alone_ms) for kind in case]
+    left, waiting, share = 1.0, case[0].trainings, 0.0
+    for need, kind in sorted(zip(needs, case, strict=True)):
         share = left / waiting
         if need > share:
             break
-        left, waiting = left - count * need, max(1, waiting - count)
+        left, waiting = left - kind.equal_ones * need, max(1, waiting - kind.equal_ones)
     own = zip(needs, case, strict=True)
-    return [host * alone if need <= share else switches * gpu / share for need, (_, _, alone, gpu, _) in own]
+    return [host * kind.alone_ms if need <= share else switches * kind.gpu_ms / share for need, kind in own]
 
 
-def fitted(cases: list[Case]) -> dict[str, float]:
+def fitted(cases: list[list[Kind]]) -> dict[str, float]:
     """`switches`: median of equal trainings that need more than the GPU has; `host`: mean of those that need less."""
-    equal = [row for case in cases for row in case if len(case) == 1]
-    switches = [ms / (count * gpu) for _, count, alone, gpu, ms in equal if count * gpu > 1.2 * alone]
-    slower = [math.log(ms / alone) for _, count, alone, gpu, ms in equal if count * gpu < 0.9 * alone]
+    equal = [case[0] for case in cases if len(case) == 1]
+    times = [(kind.equal_ones * kind.gpu_ms, kind.alone_ms, kind.iteration_time_ms) for kind in equal]
+    switches = [ms / gpu_ms for gpu_ms, alone_ms, ms in times if gpu_ms > 1.2 * alone_ms]
+    slower = [math.log(ms / alone_ms) for gpu_ms, alone_ms, ms in times if gpu_ms < 0.9 * alone_ms]
     return {"switches": median(switches), "host": math.exp(fmean(slower))}
 
 
 def shipped_ratios() -> Ratios:
     """The entry of ``ratios.json``: the fit of all CNNs, and spreads as stated."""
-    fit = {name: round(value, 2) for name, value in fitted(read_cases()).items()}
-    return replace(ratios_of(ENTRY), numbers=fit)
+    fit = fitted(read_cases(1, 2)).items()
+    return replace(ratios_of(ENTRY), numbers={name: round(value, 2) for name, value in fit})
+
+
+def judged(cases: list[list[Kind]], ratios: Ratios) -> list[tuple[Kind, float, bool]]:
+    """Each kind, the error of its iteration in %, and whether its interval, that of both factors, holds it."""
+    factors = list(product((0, -ratios.spread, ratios.spread), (0, -ratios.host_spread, ratios.host_spread)))
+    switches, host, rows = ratios["switches"], ratios["host"], []
+    for case in cases:
+        times = (times_ms(case, switches * math.exp(turn), host * math.exp(slow)) for turn, slow in factors)
+        for kind, *case_ms in zip(case, *times, strict=True):
+            ms = kind.iteration_time_ms
+            rows.append((kind, 100 * (case_ms[0] / ms - 1), min(case_ms) <= ms <= max(case_ms)))
+    return rows
+
+
+def left_out() -> list[tuple[Kind, float, bool]]:
+    """The kinds of runs 1 and 2 as of `judged`, by the fit of the cases without their CNN."""
+    cases, rows = read_cases(1, 2), []
+    for cnn in dict.fromkeys(kind.cnn for case in cases for kind in case):
+        fit = fitted([case for case in cases if cnn not in {kind.cnn for kind in case}])
+        rows += [row for row in judged(cases, replace(ratios_of(ENTRY), numbers=fit)) if row[0].cnn == cnn]
+    return rows
 
 
 def main() -> None:
-    """Print the errors of each CNN by the fit of cases without it."""
-    cases, ratios = read_cases(), ratios_of(ENTRY)
-    errors: list[float] = []
-    n_inside = 0
-    for cnn in dict.fromkeys(name for case in cases for name, *_ in case):
-        fit = fitted([case for case in cases if cnn not in {name for name, *_ in case}])
-        factors = [(math.exp(end * ratios.spread), math.exp(end * ratios.host_spread)) for end in (0, -1, 1)]
-        own, inside = [], 0
-        for case in cases:
-            ends = (times_ms(case, fit["switches"] * turns, fit["host"] * host) for turns, host in factors)
-            for (name, *_, ms), time_ms, low_ms, high_ms in zip(case, *ends, strict=True):
-                if name == cnn:
-                    own.append(100 * (time_ms / ms - 1))
-                    inside += low_ms <= ms <= high_ms
-        mean, worst = fmean(map(abs, own)), max(own, key=abs)
-        print(f"{cnn:22} {mean:5.1f} % off, worst {worst:+3.0f} %, {inside} of {len(own)} inside")
-        errors, n_inside = errors + own, n_inside + inside
-    mean, middle = fmean(map(abs, errors)), median(map(abs, errors))
-    print(f"{len(errors)} kinds of trainings: {mean:.1f} % off, median {middle:.1f} %, {n_inside} inside")
+    """Print the errors of runs 1 and 2 by CNN, each left out of the fit, and of run 3 by what was varied."""
+    groups: dict[str, list[tuple[float, bool]]] = {}
+    for kind, *judgement in left_out():
+        for group in (kind.cnn, "runs 1 and 2"):
+            groups.setdefault(group, []).append(judgement)
+    for kind, *judgement in judged(read_cases(3), ratios_of(ENTRY)):
+        varied = [f"{getattr(kind, name)} {name}" for name in ("trainings", "vcpus", "workers")]
+        few = ["fewer vCPUs than trainings"] * (kind.vcpus < kind.trainings)
+        for group in ("run 3", *varied, *few):
+            groups.setdefault(group, []).append(judgement)
+    for group, rows in groups.items():
+        errors, is_inside = zip(*rows, strict=True)
+        off, held = sorted(map(abs, errors)), f"{sum(is_inside)} of {len(rows)} inside"
+        print(f"{group:26} {fmean(off):4.1f} %, median {median(off):4.1f}, most {off[-1]:2.0f}; {held}")
 
 
 if __name__ == "__main__":

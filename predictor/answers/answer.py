@@ -394,8 +394,8 @@ _PARTS = (
     "An iteration is a step of the optimizer: each GPU runs its images in {} parts one after the other{}."
 )
 _PACKED = (
-    "On each GPU {} trainings take turns, a process each, without MPS: times are of one, memory is of all, and every "
-    "training is taken to have a vCPU."
+    "On each GPU {} trainings take turns, a process each, without MPS: times are of one, memory is of all; "
+    "their hosts take turns, too, where the machine has fewer vCPUs than trainings."
 )
 _ONCE = ", and gradients are exchanged once, with the last"
 _MEMORY = {

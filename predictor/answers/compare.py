@@ -26,7 +26,7 @@ from predictor.answers.grid import (
     fastest_sizes,
     largest_local_batch_sizes,
 )
-from predictor.answers.loading import STARTS, VCPUS_OF_A_GPU, data_exceeded, feed_of_offers
+from predictor.answers.loading import STARTS, data_exceeded, feed_of_offers
 from predictor.answers.offers import CO2, ENERGIES, EPOCH_TIMES, OfferRows, Offers, rentals_of
 from predictor.answers.question import MiniBatch, Plan, Question, named
 from predictor.answers.ranking import (
@@ -351,10 +351,8 @@ class Comparer:
             fast_local = self._fastest(singles, teams, device, team, local_size)
             fast_local = np.where(per_gpu > 1, local_size, fast_local)
         start = np.concatenate([[0], np.cumsum(n_splits)[:-1]])
-        index, numbers = (
-            np.arange(len(device)),
-            np.array([1 if of_split is None else of_split.n_gpus for of_split in joined]),
-        )
+        index = np.arange(len(device))
+        numbers = np.array([1 if of_split is None else of_split.n_gpus for of_split in joined])
         is_asked = (numbers == n) & (per_gpu == 1)
         asked = np.maximum.accumulate(np.where(is_asked, index, 0)) - start[device]
         # device by device: all splits at their mini-batch, then at the fastest
@@ -448,10 +446,8 @@ class Comparer:
         plan, per_node = self.plan, self.resolved.team.per_node
         offered = self.resolved.prices.of_each(per_node, spot=self.resolved.question.spot)
         offers_of_gpus = [offered.get(gpu.name, (None,)) for gpu in self.gpus]
-        offers, gpu = (
-            list(chain(*offers_of_gpus)),
-            np.repeat(np.arange(len(self.gpus)), list(map(len, offers_of_gpus))),
-        )
+        offers = list(chain(*offers_of_gpus))
+        gpu = np.repeat(np.arange(len(self.gpus)), list(map(len, offers_of_gpus)))
         counts = [None if offer is None or plan.trials == 1 else offer.gpu_count for offer in offers]
         at_once = [1 if count is None else math.floor(count) // per_node for count in counts]
         feed = feed_of_offers(self.resolved, self.table.image_size, offers)
@@ -499,14 +495,10 @@ class Comparer:
         asked = self.resolved.question.per_gpu
         if asked != "auto":
             return np.equal(per_gpu, asked)
-        offers = self.machines.offers.offers
-        vcpus = [
-            VCPUS_OF_A_GPU if offer is None or offer.vcpus is None else offer.vcpus / offer.gpu_count
-            for offer in offers
-        ]
-        is_held: NDArray[np.bool_] = (per_gpu == 1) | (
-            iterations.fits[rows] & (per_gpu <= np.array(vcpus)[machine])
-        )
+        offers = self.machines.offers
+        counts = np.array([1.0 if offer is None else offer.gpu_count for offer in offers.offers])
+        has_vcpus = per_gpu <= (offers.vcpus / counts)[machine]
+        is_held: NDArray[np.bool_] = (per_gpu == 1) | (iterations.fits[rows] & has_vcpus)
         return is_held
 
     def larger(self) -> ComparisonRow | None:

@@ -32,8 +32,9 @@ from predictor.models.extrapolation import of_warning
 from predictor.models.forecast import Anchor, IterationForecast, Reason
 from predictor.models.habits import with_habits
 from predictor.models.layer_times.law import counted_operators
-from predictor.models.packed import packed_reasons, packed_spread, packed_times
+from predictor.models.packed import packed_reasons, packed_times
 from predictor.models.power import PowerOfGpus
+from predictor.models.ratios import ratios_of
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.memory import largest_batches_within, peak_memories_gib, usable_gib
 from predictor.operators.work import roofline_ms, unmeasured_share
@@ -161,15 +162,8 @@ _KEPT = 24
 """Grids that are kept, some megabytes each for all GPUs: a comparison needs three."""
 
 _BY_ROW = (
-    "device",
-    "team",
-    "local_batch_size",
-    "one_ms",
-    "memory_gib",
-    "extrapolates",
-    "beside_loader",
-    "factor",
-    "per_gpu",
+    *("device", "team", "local_batch_size", "one_ms", "memory_gib", "extrapolates"),
+    *("beside_loader", "factor", "per_gpu", "per_vcpu"),
 )
 
 WORDS = ("host", "method", "trained_on")
@@ -285,7 +279,8 @@ class Iterations:
     iteration of one GPU of the team, `memory_gib` the peak of one GPU, `extrapolates` its reasons for caution.
     `beside_loader`: the times follow a training whose host worked beside its loader. `grid` holds one GPU of each
     device at all batch sizes that were computed, device by device, and `factor` is what times were multiplied by.
-    `per_gpu` trainings share each GPU: times are of one of them, `memory_gib` is of all.
+    `per_gpu` trainings share each GPU: times are of one of them, `memory_gib` is of all; until `on_vcpus` says how many
+    trainings `per_vcpu` of the machine there are, times are of one by itself.
     """
 
     resolved: ResolvedQuestion
@@ -301,6 +296,7 @@ class Iterations:
     beside_loader: NDArray[np.bool_]
     factor: Array
     per_gpu: Places
+    per_vcpu: Array
     grid: Iterations | None = None
 
     @classmethod
@@ -368,6 +364,7 @@ class Iterations:
             beside_loader=np.repeat(np.array(beside, dtype=bool), len(sizes)),
             factor=np.ones(len(sizes) * len(devices)),
             per_gpu=np.ones(len(sizes) * len(devices), dtype=np.int64),
+            per_vcpu=np.zeros(len(sizes) * len(devices)),
         )
         time_ms = times["iteration_time_ms"]
         bad = np.flatnonzero(~(np.isfinite(time_ms) & (time_ms > 0)))
@@ -440,7 +437,7 @@ class Iterations:
         sizes = self.grid.local_batch_size[: len(self.grid.device) // len(self.devices.pairs)]
         rows = self.grid.rows(len(sizes) * self.device + np.searchsorted(sizes, local_batch_size))
         shared = rows.with_teams(self.teams, self.team).scaled(self.factor).packed(self.per_gpu)
-        return replace(shared, beside_loader=self.beside_loader)
+        return replace(shared.on_vcpus(self.per_vcpu), beside_loader=self.beside_loader)
 
     @cached_property
     def fits(self) -> NDArray[np.bool_]:
@@ -481,7 +478,7 @@ class Iterations:
         return replace(self, times=times, one_ms=self.one_ms * factor, factor=self.factor * factor)
 
     def packed(self, per_gpu: Places) -> Iterations:
-        """Rows of a training by itself as those of one of `per_gpu` on the same GPU.
+        """Rows of a training by itself as those of one of `per_gpu` on the same GPU, whose times `on_vcpus` changes.
 
         SchemaError for several on a CPU.
         """
@@ -491,9 +488,15 @@ class Iterations:
             raise SchemaError(f"{named('per_gpu')}: {cpu} is a CPU. Leave it out, or name GPUs.").about(
                 "per_gpu"
             )
-        spread = np.array(list(map(packed_spread, self.devices.gpus)))[self.device]
-        times = packed_times(self.times, per_gpu, spread)
-        return replace(self, times=times, memory_gib=self.memory_gib * per_gpu, per_gpu=per_gpu)
+        return replace(self, memory_gib=self.memory_gib * per_gpu, per_gpu=per_gpu)
+
+    def on_vcpus(self, per_vcpu: Array) -> Iterations:
+        """Rows of `packed` on a machine with this number of trainings for each of its vCPUs."""
+        if (self.per_gpu == 1).all():
+            return self
+        spread = np.array(list(map(ratios_of("packed").spread_on, self.devices.gpus)))[self.device]
+        times = packed_times(self.times, self.per_gpu, per_vcpu, spread)
+        return replace(self, times=times, per_vcpu=per_vcpu)
 
     def reasons(self) -> list[Reasons]:
         """Reasons for caution of each row; batch sizes share their tuples.
@@ -510,10 +513,9 @@ class Iterations:
                     (id(reasons), team), (*reasons, *reasons_of_teams[team])
                 )
         for row in np.flatnonzero(self.per_gpu > 1).tolist():
-            reasons_of_rows[row] = (
-                *reasons_of_rows[row],
-                *packed_reasons(*self.devices.pairs[self.device[row]]),
-            )
+            gpu, mode = self.devices.pairs[self.device[row]]
+            packed = packed_reasons(gpu, mode, self.per_vcpu[row])
+            reasons_of_rows[row] = (*reasons_of_rows[row], *packed)
         own = self.resolved.known.own
         if own is None and not has_others(self.table):
             return reasons_of_rows

@@ -74,10 +74,10 @@ def feed_of_rentals(
     if None in offers:
         text = "workers is missing, and there is no offer to take them from. Pass workers, those of each GPU."
         raise SchemaError(text).about("workers")
-    return images.feed(*_vcpus_of(offers, math.nan))
+    return images.feed(*vcpus_of(offers, math.nan))
 
 
-def _vcpus_of(offers: Sequence[Offer | None], without: float) -> tuple[Array, Array]:
+def vcpus_of(offers: Sequence[Offer | None], without: float = VCPUS_OF_A_GPU) -> tuple[Array, Array]:
     """Number of vCPUs of each offer, `without` one where there is none, and the factors of their intervals."""
     vcpus = [
         without if offer is None else offer.vcpus or VCPUS_OF_A_GPU * offer.gpu_count for offer in offers
@@ -97,7 +97,7 @@ def feed_of_offers(
     """
     if not (resolved.loading.is_asked or resolved.is_bound_by_default):
         return None
-    vcpus, spread = _vcpus_of(offers, math.inf if resolved.loading.has_number else math.nan)
+    vcpus, spread = vcpus_of(offers, math.inf if resolved.loading.has_number else math.nan)
     if np.isnan(vcpus).all() and not for_words:
         return None
     unknown = f"; {VCPUS_OF_A_GPU:g} for each GPU, within a factor of {VCPUS_SPREAD:g}, where it does not say"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from predictor.answers.grid import ENDS, Iterations, Places
-from predictor.answers.loading import LOADING_TIMES, WAITS, feed_of_rentals, starts, with_loading
+from predictor.answers.loading import LOADING_TIMES, WAITS, feed_of_rentals, starts, vcpus_of, with_loading
 from predictor.answers.notes import Co2Basis, EnergyBasis
 from predictor.answers.question import named
 from predictor.answers.resolved import ResolvedQuestion
@@ -97,7 +97,7 @@ class Offers:
 
     `usd_per_hour` is the price of as many machines as the question has nodes; NaN without an offer. `g_co2e_per_kwh` is
     that of the question's region, or else of the offer's place; NaN where it is not known. `billing`: `billing_h` of
-    each, of shape (2, n_offers).
+    each, of shape (2, n_offers). `vcpus`: as of `vcpus_of`.
     """
 
     offers: Sequence[Offer | None]
@@ -105,6 +105,7 @@ class Offers:
     usd_per_hour: Array
     g_co2e_per_kwh: Array
     billing: Array
+    vcpus: Array
 
     @classmethod
     def of(cls, resolved: ResolvedQuestion, offers: Sequence[Offer | None], feed: Feed | None) -> Offers:
@@ -114,7 +115,8 @@ class Offers:
         grids = (_grid(resolved.question.region, offer) for offer in offers)
         grams = np.array([math.nan if grid is None else grid.g_co2e_per_kwh for grid in grids])
         billing = np.array([billing_h(offer.provider if offer else "") for offer in offers]).reshape(-1, 2).T
-        return cls(offers, feed, resolved.question.nodes * usd, grams, billing)
+        vcpus, _ = vcpus_of(offers)
+        return cls(offers, feed, resolved.question.nodes * usd, grams, billing, vcpus)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,6 +137,7 @@ class OfferRows:
         cls, iterations: Iterations, offers: Offers, offer: Places, trainings: int | Places = 1
     ) -> OfferRows:
         """Loading, start and power of iterations on these offers, where this number of trainings shares a machine."""
+        iterations = iterations.on_vcpus(trainings / offers.vcpus[offer])
         times, devices, device = iterations.times, iterations.devices, iterations.device
         sizes, n_gpus, power = iterations.local_batch_size, iterations.n_gpus, iterations.devices.power
         working = trainings * n_gpus // iterations.resolved.question.nodes
@@ -193,13 +196,8 @@ class OfferRows:
         """These rows."""
         chosen = np.asarray(places, dtype=np.int64)
         numbers = {name: values[chosen] for name, values in self.numbers.items()}
-        return replace(
-            self,
-            iterations=self.iterations.rows(chosen),
-            offer=self.offer[chosen],
-            working=self.working[chosen],
-            numbers=numbers,
-        )
+        own, offer, working = self.iterations.rows(chosen), self.offer[chosen], self.working[chosen]
+        return replace(self, iterations=own, offer=offer, working=working, numbers=numbers)
 
 
 def billed_hours(hours: ArrayLike, least_h: ArrayLike, step_h: ArrayLike) -> Array:
