@@ -290,7 +290,9 @@ def _bills(records: Records) -> list[Note]:
     for name in filter(all_providers().get, rows):
         least_s, usd = all_providers()[name].least_billed_s, all_providers()[name].egress_usd_per_gb
         out = "" if usd is None else f" and US$ {usd:g} a GB to the internet, not counted"
-        words.append(f"{name} {'in an unknown way' if least_s is None else f'at least {least_s:g} s'}{out}")
+        words.append(
+            f"{name} {'has published no shortest' if least_s is None else f'at least {least_s:g} s'}{out}"
+        )
     times = (row["total_cost_usd"] / row["usd_per_hour"] / row["total_time_h"] for row in rows.values())
     priority = Priority.DETAIL if max(times, default=1.0) > 1.01 else Priority.VERBOSE
     return notes_of(priority, f"Bills: {'; '.join(words)}." if words else "")

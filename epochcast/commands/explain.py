@@ -262,12 +262,12 @@ def _law(explanation: "Explanation") -> str:
     law = explanation.small_batch_law
     if law is None:
         return ""
-    epoch = f"{number(law.k_s)} s / batch" if law.k_s is not None else "K / batch"
+    epoch = "half the time at twice the batch" if law.k_s is None else f"{number(law.k_s)} s / batch"
     ends = f"batch {law.from_batch_size} to {law.up_to_batch_size}"
     beyond = ", beyond the batch sizes measured" * law.extrapolates
     return (
-        f"Small batches: an epoch takes {epoch}, within 10 % from {ends}{beyond}, since an iteration takes "
-        f"{number(law.iteration_time_ms)} ms whatever the batch ({law.because})."
+        f"Small batches: an epoch takes {epoch}, within 10 % from {ends}{beyond}, "
+        f"since an iteration takes {number(law.iteration_time_ms)} ms whatever the batch ({law.because})."
     )
 
 

@@ -39,6 +39,7 @@ _BILLING = ("least_billed_s", "billed_by_s", "egress_usd_per_gb")
 @o.with_json
 def list_command(
     gpu: str | None = o.option("Only offers of this GPU.", flag="--gpu -g"),
+    provider: str | None = o.option("Only these providers (aws,gcp), or all but those with ! (!vast)."),
     historic: bool = o.option("Show the historic offers, too.", default=False, flag="--historic"),
     offers: Path | None = o.OFFERS,
     output: o.OutputFormat = Format.table,
@@ -46,10 +47,11 @@ def list_command(
     """List what GPUs cost to rent, cheapest first."""
     from predictor.catalogue.devices import find_gpu
     from predictor.catalogue.offers import load_offers
-    from predictor.catalogue.providers import all_providers
+    from predictor.catalogue.providers import all_providers, chosen_offers
 
     gpu_name = None if gpu is None else find_gpu(gpu).name
-    dated = [offer for offer in load_offers(offers) if historic or not offer.historic]
+    chosen = chosen_offers(load_offers(offers), provider, None, lambda _: "--provider")
+    dated = [offer for offer in chosen if historic or not offer.historic]
     records = [asdict(offer) for offer in dated if gpu_name in (None, offer.gpu)]
     for record in records:
         provider = all_providers().get(record["provider"])
