@@ -162,11 +162,12 @@ def guesses(record: Record) -> list[Reason]:
 
 
 def _meanings(records: Records, verbose: bool | None) -> list[str]:
-    """What the mark ~ and the column of the fastest mode mean."""
+    """What the mark ~ means, or with `verbose` the column of the fastest mode."""
+    if not verbose:
+        return ["~ unmeasured."] * any(guesses(row) for row in records)
     faster = (row for row in records if row.get("fast_precision"))
     fast = dict.fromkeys(mode_in_words(row["fast_precision"], row["fast_memory_format"]) for row in faster)
-    meanings = [f"AMP: {' or '.join(word.removeprefix('AMP ') for word in fast)}."] if fast else []
-    return meanings + unmeasured((reason for row in records for reason in guesses(row)), verbose)
+    return [f"AMP: {' or '.join(word.removeprefix('AMP ') for word in fast)}."] if fast else []
 
 
 def unmeasured(reasons: Iterable[Reason], verbose: bool | None) -> list[str]:

@@ -4,7 +4,7 @@
  */
 import { byId, fill, make } from "./dom.js";
 import { count, dollars, duration, durations, number, share, shortGpu } from "./format.js";
-import { t } from "./i18n.js";
+import { said, t } from "./i18n.js";
 import { typed } from "./question.js";
 import { Table } from "./table.js";
 
@@ -66,7 +66,8 @@ export class Advice {
       byId(`${path}-problem`).textContent = "";
     } catch (error) {
       this.found[path] = null;
-      byId(`${path}-problem`).textContent = error.message;
+      const { text, lang } = said(error.message);
+      Object.assign(byId(`${path}-problem`), { textContent: text, lang });
     }
     this.#show(path);
   }

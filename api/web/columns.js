@@ -4,7 +4,7 @@
  */
 import { make } from "./dom.js";
 import { count, dollars, duration, durations, energy, grams, number, reasonText, shortGpu } from "./format.js";
-import { t } from "./i18n.js";
+import { said, t } from "./i18n.js";
 
 /** @returns {import("./table.js").Column[]} of predictions */
 export function predictionColumns() {
@@ -150,7 +150,11 @@ function waitsAndSize(row, badges) {
 /** That a row extrapolates, with its reasons to unfold; null if it does not. @param {{extrapolates: {kind: string, text: string, remedy: ?string}[]}} row @param {string} [text] */
 export function extrapolationMark(row, text = t("extrapolates", { n: row.extrapolates.length })) {
   if (!row.extrapolates.length) return null;
-  const reasons = make("ul", { lang: "en" }, ...row.extrapolates.map((reason) => make("li", { text: reasonText(reason), title: reason.remedy })));
+  const items = row.extrapolates.map(({ kind, text: reason, remedy }) => {
+    const { text, lang } = said(reason);
+    return make("li", { lang, text: lang === "en" ? reasonText({ kind, text }) : text, title: remedy });
+  });
+  const reasons = make("ul", {}, ...items);
   return make("details", {}, make("summary", { text }), reasons);
 }
 

@@ -6,7 +6,7 @@
 import { extrapolationMark } from "./columns.js";
 import { byId, make } from "./dom.js";
 import { count, dollars, duration, durations, epochCount, number, share, shortGpu } from "./format.js";
-import { t } from "./i18n.js";
+import { said, t } from "./i18n.js";
 
 const MOST_CHANGES = 3;
 const WORTH_IT = 0.95; // of time or cost, what a change leaves at most to be worth a button
@@ -18,7 +18,7 @@ const WORTH_IT = 0.95; // of time or cost, what a change leaves at most to be wo
  * @param {(patch: Object<string, string>) => void} apply asks the question with other fields
  */
 export function drawDecision({ verdict, rows }, limits, leftOut, apply) {
-  const parts = verdict.best ? decided(verdict, rows, limits, apply) : [make("p", { class: "none", lang: "en", text: verdict.sentence })];
+  const parts = verdict.best ? decided(verdict, rows, limits, apply) : [make("p", { class: "none", ...said(verdict.sentence) })];
   const left = leftOut.length
     ? [make("p", { class: "hint", text: t("lacks", { precision: t(`precision_${leftOut[0].precision}`), gpus: leftOut.map(({ gpu }) => shortGpu(gpu)).join(", ") }) })]
     : [];
@@ -142,8 +142,8 @@ function badgeOf(choice) {
   return choice.extrapolates.length ? make("span", { class: "badge warn", text: t("extrapolated") }) : null;
 }
 
-/** What else the service has to say, in its English. */
+/** What else the service has to say. */
 function remaining(hints) {
-  const texts = hints.filter(({ priority }) => priority > 0).map(({ text }) => make("li", { text }));
-  return texts.length ? [make("details", { class: "hints" }, make("summary", { text: t("more_hints") }), make("ul", { lang: "en" }, ...texts))] : [];
+  const texts = hints.filter(({ priority }) => priority > 0).map(({ text }) => make("li", said(text)));
+  return texts.length ? [make("details", { class: "hints" }, make("summary", { text: t("more_hints") }), make("ul", {}, ...texts))] : [];
 }

@@ -1,8 +1,9 @@
 /**
  * Refusals beside the field at fault: aria-invalid, a message, and focus on the first.
- * Called by main.js and form.js; calls dom. The service's words are English, and marked so.
+ * Called by main.js and form.js; calls dom and i18n. The service's words are English, and marked so where the page has no others.
  */
 import { byId } from "./dom.js";
+import { said } from "./i18n.js";
 
 const FIELD_OF = { precisions: "precision", memory_formats: "memory_format", onnx: "file", layer_table: "file", gpu: "gpus" };
 
@@ -16,7 +17,8 @@ export function showProblem(problem, usual) {
   const faults = problem.errors?.length ? problem.errors : [{ field: "", detail: problem.detail }];
   return faults.map(({ field, detail }) => {
     const name = fieldOf(field) ?? (problem.status < 500 ? usual : null);
-    return name ? showError(name, name === "file" && field ? `${field}: ${detail}` : detail) : showGeneral(detail);
+    const { text, lang } = said(detail);
+    return name ? showError(name, name === "file" && field ? `${field}: ${text}` : text, lang) : showGeneral(text, lang);
   });
 }
 
@@ -29,7 +31,7 @@ export function showProblem(problem, usual) {
  */
 export function showError(name, detail, language = "en") {
   const place = byId(`${name}-error`);
-  if (!place || byId(name).closest("[data-field]").hidden) return showGeneral(detail);
+  if (!place || byId(name).closest("[data-field]").hidden) return showGeneral(detail, language);
   const more = place.closest("details");
   if (more) more.open = true;
   const control = byId(name);
@@ -60,8 +62,9 @@ export function clearGeneral() {
   byId("problem").textContent = "";
 }
 
-function showGeneral(detail) {
+function showGeneral(detail, language) {
   const place = byId("problem");
+  place.lang = language;
   place.hidden = false;
   if (!place.textContent.includes(detail)) place.textContent = [place.textContent, detail].filter(Boolean).join(" ");
   return place;

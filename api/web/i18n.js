@@ -4,9 +4,10 @@
  */
 import en from "./strings_en.js";
 
-const DICTIONARIES = { en: async () => en, ja: async () => (await import("./strings_ja.js")).default }; // one is read
+const DICTIONARIES = { en: async () => ({ default: en, sentences: [] }), ja: async () => await import("./strings_ja.js") }; // one is read
 let language = "en";
 let words = en;
+let sentences = [];
 
 /** The languages that the page speaks. */
 export const LANGUAGES = Object.keys(DICTIONARIES);
@@ -28,7 +29,7 @@ export function preferredLanguage() {
  */
 export async function setLanguage(chosen) {
   language = LANGUAGES.includes(chosen) ? chosen : "en";
-  words = await DICTIONARIES[language]();
+  ({ default: words, sentences } = await DICTIONARIES[language]());
   document.documentElement.lang = language;
   for (const element of document.querySelectorAll("[data-i18n]")) element.textContent = t(element.dataset.i18n);
   for (const element of document.querySelectorAll("[data-i18n-label]")) {
@@ -45,6 +46,16 @@ export async function setLanguage(chosen) {
 export function t(key, values = {}) {
   const text = words[key] ?? en[key] ?? key;
   return text.replace(/\{(\w+)\}/g, (place, name) => String(values[name] ?? place));
+}
+
+/**
+ * A sentence of the service in the language now, where the page has it in that language, else in English.
+ * @param {string} sentence
+ * @returns {{text: string, lang: string}}
+ */
+export function said(sentence) {
+  const [pattern, text] = sentences.find(([pattern]) => pattern.test(sentence)) ?? [];
+  return pattern ? { text: sentence.replace(pattern, text), lang: language } : { text: sentence, lang: "en" };
 }
 
 /** @returns {boolean} Whether the page has a text of this name. */

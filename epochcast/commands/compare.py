@@ -1,6 +1,6 @@
 """`epochcast compare`: which GPU to rent."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -89,11 +89,16 @@ def _training(records: Sequence[Record], plan: Plan, question: Question) -> list
     """Words on the training for the line below the table."""
     from predictor.answers.resolved import ResolvedQuestion
 
+    best = records[0]
     return [
-        records[0]["cnn"],
+        best["cnn"],
         *filter(None, [ResolvedQuestion.of(question).part_in_words or question.data_set]),
         f"all {plan.trials:,} trainings of " * (plan.trials > 1) + counted(plan.epochs, "epoch"),
-        *([f"batch {records[0]['batch_size']:,}"] * _has_one_batch_size(records)),
+        # The verdict names a batch size that all offers have in common.
+        *(
+            [f"batch {best['batch_size']:,}"]
+            * (_has_one_batch_size(records) and not best["common_batch_size"])
+        ),
     ]
 
 
@@ -106,12 +111,11 @@ def short_columns(records: Sequence[Record]) -> list[Column]:
     shared = columns_of(records)
     return [
         gpus_column(marked=True),
-        Column("offer", _offer_and_price, left=True, rank=2),
+        Column("offer", lambda r: f"{_nodes(r)}{short_offer(r['offer'])}", left=True, rank=2),
         *([Column("batch", lambda r: f"{r['batch_size']:,}")] * (not _has_one_batch_size(records))),
         *([replace(shared["epoch_time_s"], rank=4)] * any(map(below.start_matters, records))),
-        *_TIME_AND_COST,
+        *_time_and_cost(lambda r: _cost(r).partition(" ")[0]),
         replace(shared["precision"], rank=5),
-        Column("AMP", _with_amp, left=True, rank=3),
         Column("", _limits, left=True, rank=1),
     ]
 
@@ -127,7 +131,7 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str]) 
         Column("offer", _offer, left=True),
         Column("US$/h", lambda r: number(r["usd_per_hour"]), rank=4),
         *([shared["epoch_time_s"], shared["cost_usd"]] if by_epoch else []),
-        *_TIME_AND_COST,
+        *_time_and_cost(_cost),
         shared["precision"],
         Column("AMP", _with_amp, left=True, rank=2),
         Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
@@ -138,12 +142,6 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str]) 
         Column("but", _limits, left=True, rank=1),
         notes_column(letters),
     ]
-
-
-def _offer_and_price(record: Record) -> str:
-    if record["usd_per_hour"] is None:
-        return str(record["offer"])
-    return f"{_nodes(record)}{short_offer(record['offer'])}, {number(record['usd_per_hour'])}/h"
 
 
 def _offer(record: Record) -> str:
@@ -193,15 +191,17 @@ def _limits(record: Record) -> str:
     return ", ".join([*words, *below.limited_by(record)])
 
 
-_TIME_AND_COST = (
-    PACKED,
-    Column("time", _time, left=True),
-    Column("US$", _cost, left=True),
-    Column("within", _chance, rank=1),
-    Column("x speed", lambda r: number(r["speedup"]), rank=1),
-    Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
-)
-"""What decides between rows; empty columns, such as those beside a GPU to compare with, are not shown."""
+def _time_and_cost(cost: Callable[[Record], str]) -> tuple[Column, ...]:
+    """What decides between rows; empty columns, such as those beside a GPU to compare with, are not shown."""
+    return (
+        PACKED,
+        Column("time", _time, left=True),
+        Column("US$", cost, left=True),
+        Column("within", _chance, rank=1),
+        Column("x speed", lambda r: number(r["speedup"]), rank=1),
+        Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
+    )
+
 
 _INTERRUPTED = Column("lost", lambda r: duration(3600 * r["interruption_h"]), rank=1)
 """Time lost to interruptions."""

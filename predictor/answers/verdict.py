@@ -381,25 +381,26 @@ class _Words:
         ruled_out, freed = "", self.freed
         if freed is not None:
             ruled_out = f"The {_and(self.binding)} rules out {_marked(freed)}: {_brief(freed)}."
+        fast, rented = self._mixed_precision()
         compiled, compiling = self._compile()
         return (
-            *notes_of(Priority.CHANGE, self._mixed_precision(), compiled),
+            *notes_of(Priority.CHANGE, fast, compiled),
             *notes_of(Priority.LIMIT, ruled_out, self._loading(), self._batch()),
             *notes_of(*self._remedy()),
             *notes_of(Priority.DETAIL, self._data("disk"), self._one_gpu()),
-            *notes_of(Priority.VERBOSE, self._data("memory"), compiling),
+            *notes_of(Priority.VERBOSE, rented, self._data("memory"), compiling),
         )
 
-    def _mixed_precision(self) -> str:
-        """What the cheapest change to the user's own code saves."""
+    def _mixed_precision(self) -> tuple[str, str]:
+        """What the cheapest change to the user's own code saves, and what to rent with it, if another."""
         if self.changed is None or self.if_fast is None:
-            return ""
+            return "", ""
         if self.changed.total_time_h / self.best.total_time_h > _WORTH_IT:
-            return ""
-        text = f"Mixed precision: {', '.join([_span(self.changed), *_price(self.changed)])}"
-        if place_of(self.if_fast) != place_of(self.best):
-            text += f"; then rent {_marked(self.if_fast)}: {_brief(self.if_fast)}"
-        return f"{text}."
+            return "", ""
+        then = self.if_fast
+        rented = f"With mixed precision, rent {_marked(then)}: {_brief(then)}."
+        saved = f"Mixed precision: {', '.join([_span(self.changed), *_price(self.changed)])}."
+        return saved, "" if place_of(then) == place_of(self.best) else rented
 
     def _compile(self) -> tuple[str, str]:
         """What torch.compile gives, as asked and in the fastest mode, where that pays; and what compiling takes."""
@@ -439,9 +440,9 @@ class _Words:
                 f"{limited.capitalize()} needs {needed:,} workers with a vCPU each, and the offer does not say "
                 f"how many it has: with as many as others it loads {loaded} of {trained} images/s."
             )
-        beyond = row.vcpus is not None and needed > row.vcpus
-        what, loads = ("vCPUs", f"{row.vcpus:g} load") if beyond else ("workers", "now it loads")
-        return f"{limited.capitalize()} needs {needed:,} {what}: {loads} {loaded} of {trained} images/s."
+        if row.vcpus is not None and needed > row.vcpus:
+            return f"Loading for {limited} needs {needed:,} vCPUs, not {row.vcpus:g}."
+        return f"Loading for {limited} needs {needed:,} workers: now it gives {loaded} of {trained} images/s."
 
     def _data(self, exceeded: str) -> str:
         """What the stored data set means for the best offer, where it exceeds its memory or disk."""

@@ -88,7 +88,7 @@ def test_compare_begins_with_the_verdict_that_python_gets_and_keeps_the_offer_lo
     printed = json.loads(epochcast("compare", *question, "--json").out)["verdict"]
     assert printed["sentence"] == verdict.sentence
     assert printed["best"]["offer"] == verdict.best.offer
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "70")
     run = epochcast("compare", "resnet50", "--data-set", "imagenet", "--epochs", 90, "--budget", 100)
     header, *_ = run.out.split("\n\n")[1].splitlines()
     assert header.split() == ["GPU", "offer", "time", "US$", "within"]
@@ -124,9 +124,8 @@ def test_few_words_and_columns_fit_a_narrow_terminal_and_a_pipe_gets_all(epochca
     monkeypatch.setenv("COLUMNS", "100")
     recipe = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
     out = epochcast(*shlex.split(re.search(r"^DEMO := (.*)$", recipe, re.MULTILINE)[1])).out
-    assert len(out.split()) <= 185
+    assert len(out.split()) <= 110
     assert max(map(len, out.splitlines())) <= 100
-    assert any(line.endswith("  AMP") for line in out.splitlines())
     monkeypatch.setenv("COLUMNS", "64")
     out = epochcast("predict", *QUESTION, "--gpu", "A100-SXM4-40GB").out
     assert max(len(line) for line in out.splitlines()) <= 64

@@ -210,18 +210,22 @@ def test_96_vcpus_cannot_feed_eight_h100s_in_amp():
     assert (row.vcpus, row.bottleneck) == (96, "loading")
     assert row.workers_needed * 8 > 96
     [hint] = loading_hints(answered)
-    assert f"needs {row.workers_needed * 8} vCPUs: 96 load " in hint
+    assert f"needs {row.workers_needed * 8} vCPUs, not 96." in hint
 
 
 def loading_hints(answered):
-    return [note.text for note in answered.verdict.hints if " images/s" in note.text]
+    return [
+        note.text
+        for note in answered.verdict.hints
+        if " images/s" in note.text or " vCPUs, not " in note.text
+    ]
 
 
 def test_a_hint_asks_for_workers_only_where_the_machine_has_vcpus_for_them():
     [few] = loading_hints(compared(offers=(offer(16.0),), workers=1, loader="500.0/worker"))
     assert int(re.search(r"needs (\d+) workers: ", few)[1]) <= 16
     [bound] = loading_hints(compared(offers=(offer(2.0),)))
-    assert int(re.search(r"needs (\d+) vCPUs: ", bound)[1]) > 2
+    assert int(re.search(r"needs (\d+) vCPUs, ", bound)[1]) > 2
     [hint] = loading_hints(compared(offers=(offer(2.0),), loader="50.0/machine"))
     assert hint.count(":") == 0  # no number of workers helps
     boxes = offer(4.0), replace(offer(64.0), usd_per_hour=5.5)  # more vCPUs rank first of equal GPUs

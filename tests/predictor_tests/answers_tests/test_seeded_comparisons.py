@@ -162,7 +162,7 @@ def test_every_place_of_a_sentence_is_a_row_with_its_price_and_no_more_workers_t
             assert pytest.approx(float(usd.replace(",", "")), rel=0.06) in costs, verdict.sentence
             named += 1
         for note in verdict.hints:
-            for needed, what in re.findall(r"needs (\d+) (workers|vCPUs): ", note.text):
+            for needed, what in re.findall(r"needs (\d+) (workers|vCPUs)[:,] ", note.text):
                 rented = [row.vcpus for row in compared.comparison.rows if row.vcpus]
                 assert what == "vCPUs" or int(needed) <= max(rented), note.text
     assert named > N_QUESTIONS
