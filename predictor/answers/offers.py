@@ -115,8 +115,7 @@ class Offers:
         grids = (_grid(resolved.question.region, offer) for offer in offers)
         grams = np.array([math.nan if grid is None else grid.g_co2e_per_kwh for grid in grids])
         billing = np.array([billing_h(offer.provider if offer else "") for offer in offers]).reshape(-1, 2).T
-        vcpus, _ = vcpus_of(offers)
-        return cls(offers, feed, resolved.question.nodes * usd, grams, billing, vcpus)
+        return cls(offers, feed, resolved.question.nodes * usd, grams, billing, vcpus_of(offers)[0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
