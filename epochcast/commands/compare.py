@@ -90,15 +90,12 @@ def _training(records: Sequence[Record], plan: Plan, question: Question) -> list
     from predictor.answers.resolved import ResolvedQuestion
 
     best = records[0]
+    is_named = _has_one_batch_size(records) and not best["common_batch_size"]  # else the verdict names it
     return [
         best["cnn"],
         *filter(None, [ResolvedQuestion.of(question).part_in_words or question.data_set]),
         f"all {plan.trials:,} trainings of " * (plan.trials > 1) + counted(plan.epochs, "epoch"),
-        # The verdict names a batch size that all offers have in common.
-        *(
-            [f"batch {best['batch_size']:,}"]
-            * (_has_one_batch_size(records) and not best["common_batch_size"])
-        ),
+        *([f"batch {best['batch_size']:,}"] * is_named),
     ]
 
 
