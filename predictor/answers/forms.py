@@ -1,4 +1,4 @@
-"""Layers whose form costs much beside the best form of the same arithmetic: memory formats, and channels by eights."""
+"""Layers whose form costs much beside the best form of the same arithmetic: layouts, channels, concatenations."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from predictor.models.layer_times.files import LayerModels, library_mode
 from predictor.models.layer_times.law import operators_in
 from predictor.operator_types import OPERATOR_TYPES, RESIZING_TYPES
 from predictor.operators.operators import (
+    SLICED_NORM,
     Operator,
     Operators,
+    has_slow_slices,
     in_fp32,
     is_depthwise,
     layer_operators,
+    norms_before_concatenation,
     operators_of,
 )
 from predictor.operators.work import base_ms, copies_ms, device_rates, loops_of
@@ -34,6 +37,7 @@ _LEAST_SAVED, _LEAST_FACTOR = (
 _EIGHT = 8  # channels that tensor cores of 16 bits take at once
 _IN_WORDS = {"nchw": "in NCHW", "channels_last": "in channels-last"}
 _NEAREST = "upsample_nearest"
+_AFTER = "normalised after the concatenation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,30 +83,34 @@ def dear_forms(
     gpu, mode = device
     if mode.framework != "pytorch" or mode.is_compiled or is_cpu(gpu.name):
         return ()
-    names: dict[Operator, list[str]] = {}
+    own_format = mode.memory_format
+    [other] = {*MEMORY_FORMATS} - {own_format}
+    narrow = ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"]
+    slow_slices = has_slow_slices(mode.precision, own_format)
+    names: dict[tuple[Operator, bool], list[str]] = {}
     for position, operator in layer_operators(table).items():
-        names.setdefault(operator, []).append(table.layers[position].name)
-    operators, size = list(names), np.array([batch_size / table.parts])
+        is_sliced = slow_slices and position in norms_before_concatenation(table)
+        names.setdefault((operator, is_sliced), []).append(table.layers[position].name)
+    operators, size = [operator for operator, _ in names], np.array([batch_size / table.parts])
 
     def times_ms(changed: Sequence[Operator], memory_format: str) -> Array:
         return _times_ms(models, changed, (gpu, replace(mode, memory_format=memory_format)), size)
 
-    own_format = mode.memory_format
-    [other] = {*MEMORY_FORMATS} - {own_format}
     own_ms, other_ms = times_ms(operators, own_format), times_ms(operators, other)
-    narrow = ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"]
     even_ms = times_ms([_even(operator) if narrow else operator for operator in operators], own_format)
     costs: dict[tuple[str, str], list[FormCost]] = {}
-    for i, operator in enumerate(operators):
-        count = len(names[operator]) * table.parts
-        forms = {_IN_WORDS[other]: other_ms[i], f"with channels in multiples of {_EIGHT}": even_ms[i]}
+    for i, ((operator, is_sliced), layers) in enumerate(names.items()):
+        count = len(layers) * table.parts
+        forms = {_AFTER: own_ms[i]} if is_sliced else {}
+        forms |= {_IN_WORDS[other]: other_ms[i], f"with channels in multiples of {_EIGHT}": even_ms[i]}
         if operator.type in RESIZING_TYPES and own_format == "channels_last" and loops_of(operator).us_last:
             forms["by mode='nearest'"] = times_ms([replace(operator, type=_NEAREST)], own_format)[0]
         best = min(forms, key=lambda form: forms[form] if forms[form] > 0 else np.inf)
-        ms, best_ms = count * own_ms[i], count * forms[best]
+        ms, best_ms = count * own_ms[i] * (SLICED_NORM if is_sliced else 1), count * forms[best]
         if operator.type != _NEAREST and best_ms > 0 and ms > _LEAST_FACTOR * best_ms:
-            form = f"{' '.join(_words(operator))} {_IN_WORDS[own_format]}"
-            cost = FormCost(names[operator][0], form, len(names[operator]), ms, best, best_ms)
+            words = f"{' '.join(_words(operator))}{' before a concatenation' * is_sliced}"
+            form = f"{words} {_IN_WORDS[own_format]}"
+            cost = FormCost(layers[0], form, len(layers), ms, best, best_ms)
             costs.setdefault((form, best), []).append(cost)
     dear = sorted(map(_together, costs.values()), key=lambda cost: cost.best_ms - cost.ms)[:_MOST_FORMS]
     return tuple(cost for cost in dear if cost.ms - cost.best_ms > _LEAST_SAVED * gpu_time_ms)

@@ -172,13 +172,19 @@ class Operators(tuple[Operator, ...]):
 
 @lru_cache(maxsize=256)
 def operators_of(
-    table: LayerTable, *, by_host: bool = False, channels_last: bool = False, half: bool = False
+    table: LayerTable,
+    *,
+    by_host: bool = False,
+    channels_last: bool = False,
+    half: bool = False,
+    slow_slices: bool = False,
 ) -> Mapping[Operator, float]:
     """Operators of one training iteration of a CNN, with how often each runs; cached.
 
     Besides the layers: sums of gradients where a tensor is read more than once, the loss and the optimizer step.
     A layer with unknown inputs is assumed to read the layer before it. An operator whose passes run partly or
     several times counts as the share of its time in this memory format and precision; `by_host` as that of the host's.
+    `slow_slices`: norms before a concatenation count as `SLICED_NORM`.
     """
     counted: dict[Operator, float] = {}
     for position, operator in layer_operators(table).items():
@@ -189,6 +195,8 @@ def operators_of(
         last = channels_last or (operator.wide_input and operator.input_gradient)  # as a layer norm leaves it
         share = share_of_passes(layer, operator.input_gradient, channels_last=last, half=half)
         share += again * RECOMPUTING
+        if slow_slices and position in norms_before_concatenation(table):
+            share *= SLICED_NORM
         if position in functions_of_lists(table):
             length, share = list_length(layer), 1 if layer.forwards is None else layer.forwards
             operator = Operator("add", **_map(length), passes="forward")
@@ -201,6 +209,39 @@ def operators_of(
     if parameters:
         counted[Operator("optimizer", parameters=parameters, n_tensors=max(1, tensors))] = 1
     return MappingProxyType(counted)
+
+
+SLICED_NORM = 2.3
+"""Time of a batch norm whose gradient is a slice of a concatenation's over that of another, where `has_slow_slices`.
+
+Norms of 64 channels of 56 x 56 take 0.36 ms at batch size 64 on an H100 (`benchmarks/passes_h100.csv`; one shape),
+others 0.16."""
+
+
+def has_slow_slices(precision: str, memory_format: str) -> bool:
+    """Whether PyTorch sums a slice of a concatenation's gradient by its kernel for NCHW, a block for each channel.
+
+    cuDNN has norms in all other precisions; a slice in NCHW is that kernel's own form.
+    """
+    return precision == "amp_bf16" and memory_format == "channels_last"
+
+
+@lru_cache(maxsize=256)
+def norms_before_concatenation(table: LayerTable) -> frozenset[int]:
+    """Positions of trained batch norms, of a mini-batch's statistics, that one concatenation alone reads; cached."""
+    inputs = layer_inputs(table)
+    readers: dict[int, list[str]] = {}
+    for layer, sources in zip(table.layers, inputs, strict=True):
+        for source in sources:
+            readers.setdefault(source, []).append(layer.type)
+    return frozenset(
+        position
+        for position, layer in enumerate(table.layers)
+        if readers.get(position) == ["concat"]
+        and layer.kind != RUNNING
+        and layer.input_gradients != 0
+        and OPERATOR_TYPES[layer.type].operator_class == "batch_norm"
+    )
 
 
 @lru_cache(maxsize=256)
@@ -483,14 +524,16 @@ def _wide_output(layer: Layer, wide_input: bool) -> bool:
 def wide_outputs(table: LayerTable) -> tuple[dict[int, bool], dict[int, bool]]:
     """Whether each layer's output, by its position, is float32 under autocast, and whether it lies in NCHW.
 
-    A layer that reads position by position writes channels-last, unless 1 x 1; later layers keep that but a group norm.
+    A layer that reads position by position writes channels-last, unless 1 x 1; later layers keep that but a group norm,
+    and but a sum whose first map lies in NCHW: PyTorch lays a sum out as its first operand.
     """
     wide, in_nchw = {IMAGE: True}, {IMAGE: True}
     for position, (layer, sources) in enumerate(zip(table.layers, layer_inputs(table), strict=True)):
         wide[position] = _wide_output(layer, any(wide[source] for source in sources))
         is_vector = (layer.out_height, layer.out_width) == (1, 1)
         leaves_last = OPERATOR_TYPES[layer.type].positionwise and not is_vector
-        follows = not leaves_last and all(in_nchw[source] for source in sources)
+        deciding = sources[:1] if layer.type == "add" else sources
+        follows = not leaves_last and all(in_nchw[source] for source in deciding)
         in_nchw[position] = layer.type == "group_norm" or follows
     return wide, in_nchw
 

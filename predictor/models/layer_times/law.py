@@ -18,7 +18,7 @@ from predictor.models.forecast import Kind, Reason
 from predictor.models.layer_times.library import OperatorSource
 from predictor.models.layer_times.times import BEYOND, CARRIED, FARAWAY, NEAR, RUNG_OF, UNKNOWN, DeviceMode
 from predictor.operator_types import OPERATOR_CLASSES
-from predictor.operators.operators import Operator, Operators, as_run, in_fp32, operators_of
+from predictor.operators.operators import Operator, Operators, as_run, has_slow_slices, in_fp32, operators_of
 from predictor.operators.optimizers import Update, loop_ms, passes_over_measured
 from predictor.operators.work import copies_ms, device_cache_bytes, device_rates, moved_bytes, operator_class
 
@@ -276,7 +276,9 @@ def layer_sums(
     operators, _ = counted_operators(table, fp32_products)
     mode, rates = library.mode, device_rates(library.mode.gpu, library.mode.precision)
     half = ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"]
-    counts = _counts(table, channels_last=mode.memory_format == "channels_last", half=half)
+    slow_slices = has_slow_slices(mode.precision, mode.memory_format)
+    last = mode.memory_format == "channels_last"
+    counts = _counts(table, channels_last=last, half=half, slow_slices=slow_slices)
     enqueued = counts if table is table.without_recomputing() else _counts(table, by_host=True)
     batch_sizes = batch_sizes / table.parts
     running = operators_in(operators, mode)
@@ -348,11 +350,9 @@ def counted_operators(table: LayerTable, fp32_products: bool = False) -> tuple[O
 
 
 @lru_cache(maxsize=512)
-def _counts(
-    table: LayerTable, *, channels_last: bool = False, half: bool = False, by_host: bool = False
-) -> Array:
+def _counts(table: LayerTable, **options: bool) -> Array:
     """How often each of `counted_operators` runs, or is enqueued `by_host`; cached. Options as of `operators_of`."""
-    counted = operators_of(table, channels_last=channels_last, half=half, by_host=by_host)
+    counted = operators_of(table, **options)
     return np.array(list(counted.values()), dtype=float)
 
 

@@ -43,6 +43,24 @@ def _plain(channels: int) -> LayerTable:
     return _table(_convolution(channels, 56, 3), depth=6)
 
 
+def _joined(join: str) -> LayerTable:
+    """Batch norms of 64 maps behind 1 x 1 convolutions, two of which a concatenation or a sum joins, four times."""
+    maps = {f"{of}_{side}": 56 for of in ("in", "out") for side in ("height", "width")}
+    layers: list[Layer] = []
+    for first in range(0, 20, 5):
+        before = first - 1 if first else IMAGE
+        narrowed = replace(_convolution(64, 56, 1), in_channels=128 if first and join == "concat" else 64)
+        norm = Layer(0, "norm", "batch_norm", in_channels=64, out_channels=64, parameters=128, **maps)
+        channels = {"in_channels": 64, "out_channels": 128 if join == "concat" else 64}
+        block = narrowed, norm, narrowed, norm, Layer(0, "join", join, **channels, **maps)
+        inputs = (before,), (first,), (before,), (first + 2,), (first + 1, first + 3)
+        layers += (
+            replace(layer, index=first + i, inputs=read)
+            for i, (layer, read) in enumerate(zip(block, inputs, strict=True))
+        )
+    return LayerTable("cnn", 56, tuple(layers))
+
+
 LAST = "in channels-last"
 UNEVEN = "3 x 3 conv2d with channels that 8 does not divide, in channels-last"
 BICUBIC = {f"upsample bicubic {LAST}": "by mode='nearest'"}
@@ -68,6 +86,18 @@ def test_explanations_name_layers_with_a_better_form(cnn, gpu, precision, memory
     [explanation], _ = explain(Question.of(cnn, [gpu], [64], options))
     assert {cost.form: cost.best for cost in explanation.forms} == forms
     assert all(cost.ms > 1.5 * cost.best_ms > 0 for cost in explanation.forms)
+
+
+@pytest.mark.parametrize(
+    ("join", "precision", "is_named"),
+    [("concat", "amp_bf16", True), ("concat", "amp_fp16", False), ("add", "amp_bf16", False)],
+)
+def test_batch_norms_before_a_concatenation_are_a_form_in_bf16_alone(join, precision, is_named):
+    options = {"precision": precision, "memory_format": "channels_last"}
+    [explanation], _ = explain(Question.of(_joined(join), ["H100 SXM"], [64], options))
+    named = {cost.best: cost for cost in explanation.forms if "before a concatenation" in cost.form}
+    assert list(named) == ["normalised after the concatenation"] * is_named
+    assert [cost.count for cost in named.values()] == [8] * is_named
 
 
 @pytest.mark.parametrize(("type_", "suspected"), [("upsample_nearest", True), ("upsample", False)])

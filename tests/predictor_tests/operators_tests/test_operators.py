@@ -6,10 +6,11 @@ import pytest
 from case_tables import each_row
 from ratios_fit import measured_cnn
 
-from predictor.cnns.layer_table import IMAGE, RUNNING, Layer, LayerTable
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError
 from predictor.measurements.table import check_measurements
+from predictor.operator_types import RUNNING
 from predictor.operators.kernels import kernels_of
 from predictor.operators.operators import (
     as_run,
@@ -19,6 +20,7 @@ from predictor.operators.operators import (
     operator_row,
     operators_of,
     share_of_passes,
+    wide_outputs,
 )
 
 SHAPE = {f"{side}_{dimension}": 8 for side in ("in", "out") for dimension in ("channels", "height", "width")}
@@ -113,6 +115,14 @@ def test_a_float32_state_joined_to_the_image_lies_in_nchw_unless_a_layer_norm_le
     layers = first[behind], Layer(1, "b", "conv2d", inputs=(0,), **runs, **window, **SHAPE)
     last = layer_operators(LayerTable("cnn", 8, layers))[1]
     assert (last.wide_in_nchw, last.wide_input) == (in_nchw, behind != "convolution")
+
+
+@pytest.mark.parametrize(("inputs", "in_nchw"), [((0, 1), True), ((1, 0), False)])
+def test_a_sum_lies_in_memory_as_its_first_operand(inputs, in_nchw):
+    first = Layer(0, "a", "conv2d", inputs=(IMAGE,), kernel_height=3, kernel_width=3, parameters=576, **SHAPE)
+    normed = Layer(1, "b", "layer_norm", inputs=(0,), parameters=16, **SHAPE)
+    table = LayerTable("cnn", 8, (first, normed, Layer(2, "c", "add", inputs=inputs, **SHAPE)))
+    assert wide_outputs(table)[1][2] is in_nchw
 
 
 @pytest.mark.parametrize(("memory_format", "wide"), [("nchw", True), ("channels_last", False)])
