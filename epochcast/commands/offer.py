@@ -54,8 +54,8 @@ def list_command(
     dated = [offer for offer in chosen if historic or not offer.historic]
     records = [asdict(offer) for offer in dated if gpu_name in (None, offer.gpu)]
     for record in records:
-        provider = all_providers().get(record["provider"])
-        record |= {name: getattr(provider, name, None) for name in _BILLING}
+        terms = all_providers().get(record["provider"])
+        record |= {name: getattr(terms, name, None) for name in _BILLING}
     records.sort(key=lambda r: (r["usd_per_hour"] is None, r["usd_per_hour"]))
     if records or output is not Format.table:
         title = f"{counted(len(records), 'offer')}; US$ per hour of the whole instance"
