@@ -195,12 +195,14 @@ class OperatorLibrary:
         measured, rows = lookup.measured, lookup.rows
         log_ratio = np.empty((len(operators), batches.size))
         shape = np.full(log_ratio.shape, MEASURED, dtype=np.int8)
-        shape[[operator in self.carried for operator in operators]] = CARRIED
+        carried = np.array([operator in self.carried for operator in operators], dtype=bool)
+        shape[carried] = CARRIED
         beyond = np.zeros(log_ratio.shape, dtype=np.int8)
         host = np.full(len(operators), np.nan)
         log_ratio[measured], beyond[measured] = self._measured(rows, batches)
         log_ratio[measured] += self._drift(lookup, batches, beyond[measured])
         host[measured] = self.host_ms[rows]
+        host[carried] = _median(self.host_ms)  # those of the other card are of another machine
         if lookup.new.size:
             new = lookup.new
             log_ratio[new], host[new], shape[new], beyond[new] = self._interpolated(lookup, batches)

@@ -100,6 +100,15 @@ def test_batch_norms_before_a_concatenation_are_a_form_in_bf16_alone(join, preci
     assert [cost.count for cost in named.values()] == [8] * is_named
 
 
+def test_resizing_that_another_card_of_the_chip_measured_has_a_usual_host_time():
+    maps = {"in_channels": 1024, "out_channels": 1024, "in_height": 8, "in_width": 8}
+    grown = Layer(1, "up", "upsample", inputs=(0,), **maps, out_height=16, out_width=16)
+    table = LayerTable("cnn", 8, (replace(_convolution(1024, 8, 3), inputs=(IMAGE,)), grown))
+    options = {"precision": "tf32", "memory_format": "channels_last"}
+    [explanation], _ = explain(Question.of(table, ["H100 SXM"], [16], options))
+    assert 0.2 < explanation.host_time_ms[0] < 5
+
+
 @pytest.mark.parametrize(("type_", "suspected"), [("upsample_nearest", True), ("upsample", False)])
 def test_a_checkup_suspects_bilinear_resizing_in_nchw_where_it_was_not_asked(type_, suspected):
     question = Question.of(_decoder(type_), ["T4"], [64], {})
