@@ -209,7 +209,7 @@ def untrue(query: Drawn) -> Iterator[str]:
         candidates = [choice for choice in candidates if (choice.is_sure and choice.fits) or not measured]
         if role == "Safest":
             likeliest = max(choice.chance(plan) for choice in candidates)
-            yield from [f"'{role}{within}'"] * (chosen.chance < likeliest - 1e-9)
+            yield from [f"'{role}{within}'"] * (chosen.chance < min(0.99, likeliest) - 1e-9)
         else:
             cost = by_cost if role == "Best" else role == "Cheapest"
             holds = bool(candidates) and least(chosen, candidates, cost)

@@ -27,6 +27,7 @@ from predictor.answers.notes import (
 )
 from predictor.answers.question import Plan
 from predictor.answers.ranking import (
+    SURE,
     ComparisonRow,
     limits_in_words,
     place_of,
@@ -188,10 +189,11 @@ def roles_of(standing: Standing, plan: Plan) -> Roles:
     rentable &= holds if (rentable & holds).any() else same
     places = np.flatnonzero(rentable)
     cost_usd, time_h = tied(np.where(is_priced, standing.cost_usd, np.inf)), tied_hours(standing.time_h)
+    risk = -np.minimum(standing.safety, SURE)
     dear = np.where(np.isnan(standing.dear), np.inf, standing.dear)
     fastest, cheapest, safest = (
         int(places[np.lexsort([key[places] for key in keys])[0]])
-        for keys in ((cost_usd, time_h), (time_h, cost_usd), (dear, -standing.safety))
+        for keys in ((cost_usd, time_h), (time_h, cost_usd), (cost_usd, dear, risk))
     )
     limits = limits_in_words(plan)
 
@@ -215,7 +217,7 @@ def roles_of(standing: Standing, plan: Plan) -> Roles:
         parts["measured"] = f"{role} measured{within}" if holds[measured] else "Nearest measured"
     parts["fastest"] = f"Fastest{part_of(time_h, fastest)}"
     parts["cheapest"] = f"Cheapest{part_of(cost_usd, cheapest)}"
-    parts["safest"] = f"Safest{part_of(-standing.safety, safest)}"
+    parts["safest"] = f"Safest{part_of(risk, safest)}"
     free = int(ranking_order(np.ones_like(fits), standing.is_other, None, *ranking)[0])
     return Roles(fastest, cheapest if is_priced[cheapest] else None, safest, free, measured, parts)
 
