@@ -445,9 +445,6 @@ OPERATOR_CLASSES = {
 }
 """Type of an operator -> its class; depthwise convolutions are a separate class."""
 
-MEASURED_TYPES = frozenset(name for name, entry in OPERATOR_TYPES.items() if entry.is_measured) - {"other"}
-"""Types with a time model; ``other`` holds operators of unknown work."""
-
 VOLUME_TYPES = tuple(name for name, entry in OPERATOR_TYPES.items() if entry.has_depth)
 """Types that slide over volumes."""
 

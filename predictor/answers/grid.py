@@ -37,7 +37,7 @@ from predictor.models.power import PowerOfGpus
 from predictor.models.ratios import ratios_of
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.memory import largest_batches_within, peak_memories_gib, usable_gib
-from predictor.operators.work import roofline_ms, unmeasured_share
+from predictor.operators.work import roofline_ms, share_of_types
 
 if TYPE_CHECKING:
     from predictor.models.served import Model
@@ -563,7 +563,6 @@ TRAFFIC = "memory traffic"
 
 _OTHER = "other"
 _CLASS_OF_OTHER = OPERATOR_TYPES[_OTHER].operator_class
-_MEASURED_TYPES = frozenset(OPERATOR_TYPES) - {_OTHER}
 
 
 def with_shares(
@@ -575,9 +574,8 @@ def with_shares(
     """
     if is_cpu(gpu.name) or not has_others(table):
         return list(reasons)
-    shares = unmeasured_share(
-        table, np.array(batch_sizes) / table.parts, rates_of(gpu, mode.precision), _MEASURED_TYPES
-    )
+    rates = rates_of(gpu, mode.precision)
+    shares = share_of_types(table, np.array(batch_sizes) / table.parts, rates, {_OTHER})
     warnings = [warning for warning in table.warnings if warning.kind == "operator"]
     names = warnings[0].about if warnings else "layers of type other"
     replaced = [of_warning(warning) for warning in warnings]

@@ -66,7 +66,7 @@ def reason_of(kind: Kind, text: str) -> Reason:
 
 def as_answered(reasons: Iterable[forecast.Reason]) -> tuple[Reason, ...]:
     """The reasons of a forecast as answers show them: those first that widen the interval most."""
-    widest_first = sorted(reasons, key=lambda reason: -reason.widens)
+    widest_first = sorted(reasons, key=lambda reason: -reason.widens - reason.spread)
     return tuple(reason_of(reason.kind, reason.text) for reason in widest_first)
 
 

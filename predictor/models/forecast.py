@@ -38,13 +38,15 @@ class Reason:
     """A reason why a prediction extrapolates.
 
     `text` explains it, and `widens` is the factor on the half width of the roofline model's interval, towards the ends
-    only in `towards`: fewer images take no longer than more.
+    only in `towards`: fewer images take no longer than more. `spread`: half width of the ln of the GPU's time, which
+    joins that interval in quadrature.
     """
 
     kind: Kind
     text: str
     widens: float = WIDENS
     towards: tuple[End, ...] = ("low", "high")
+    spread: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}"

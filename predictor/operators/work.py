@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import LAUNCH_MS, Rates, all_gpus, find_gpu, is_cpu, rates_of
 from predictor.cnns.layer_table import DIMENSIONS, IMAGE, Layer, LayerTable, side
 from predictor.errors import OutOfRangeError, SchemaError, nearest
-from predictor.operator_types import MEASURED_TYPES, OPERATOR_CLASSES, OPERATOR_TYPES, Loops, Traffic, Work
+from predictor.operator_types import OPERATOR_CLASSES, OPERATOR_TYPES, Loops, Traffic, Work
 from predictor.operators.operators import (
     OF_LAYERS,
     Operator,
@@ -381,19 +381,16 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
     return least
 
 
-def unmeasured_share(
-    table: LayerTable, batch_sizes: Array, rates: Rates, measured_types: Collection[str] = MEASURED_TYPES
-) -> Array:
-    """Share of a CNN's roofline time in layers of types never measured; shape (n_batches,).
+def share_of_types(table: LayerTable, batch_sizes: Array, rates: Rates, types: Collection[str]) -> Array:
+    """Share of a CNN's roofline time in layers of these types; shape (n_batches,).
 
-    `batch_sizes`: shape (n_batches,). `measured_types`: all other types count as unmeasured. SchemaError if a layer
-    lacks the shape that its work follows from.
+    `batch_sizes`: shape (n_batches,). SchemaError if a layer lacks the shape that its work follows from.
     """
     counted = operators_of(table)
     counts = np.array(list(counted.values()), dtype=float)[:, None]
     least = counts * roofline_ms(list(counted), batch_sizes, rates)
-    unmeasured = np.array([operator.type not in measured_types for operator in counted], dtype=bool)
-    share: Array = least[unmeasured].sum(axis=0) / least.sum(axis=0)
+    is_of_types = np.array([operator.type in types for operator in counted], dtype=bool)
+    share: Array = least[is_of_types].sum(axis=0) / least.sum(axis=0)
     return share
 
 

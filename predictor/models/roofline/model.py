@@ -125,6 +125,9 @@ class Roofline(Predictor):
         why = reasons(self.ranges_, table, [(case.gpu, case.mode) for case in cases], batches)
         host_widths = np.hypot(host_widths, [[host.spread if host else 0.0] for host in hosts])
         wider = np.array(widening(list(chain.from_iterable(why)))).reshape(2, *widths.shape)
+        of_types = (
+            math.hypot(*(reason.spread for reason in why[0][0])) / widths
+        )  # the CNN's: alike on all GPUs
         mean = np.zeros(widths.shape)
         keys = [(id(case.anchors), has_terms) for case, has_terms in zip(cases, is_known, strict=True)]
         anchored = {keys[i]: cases[i] for i in reversed(range(len(cases))) if cases[i].anchors}
@@ -143,9 +146,9 @@ class Roofline(Predictor):
         middle, busy, host_ms = (
             ms * corrected for ms in (times.iteration_ms, times.device_ms, times.host_ms)
         )
-        shorter, longer = -wider[0], wider[1]
-        gpu_low, gpu_high = (busy * np.exp(widths * end) for end in (shorter, longer))
-        host_low, host_high = (host_ms * np.exp(host_widths * end) for end in (shorter, longer))
+        signs = np.array([-1.0, 1.0])[:, None, None]
+        gpu_low, gpu_high = busy * np.exp(signs * widths * np.hypot(wider, of_types))
+        host_low, host_high = host_ms * np.exp(signs * host_widths * wider)
         sharpness = np.array([[sharpness_of(case.mode.framework)] for case in cases])
         feed_ms = middle - join_host(busy, host_ms, sharpness)
         low = join_host(gpu_low, host_low, sharpness) + feed_ms

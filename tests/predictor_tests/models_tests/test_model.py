@@ -5,12 +5,14 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from predictor.catalogue.devices import all_gpus, find_gpu, precisions_of
 from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_csv import read_layer_table_csv
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import ArtifactError, OutOfRangeError
 from predictor.models.forecast import Anchor
@@ -170,7 +172,16 @@ def test_operators_never_measured_widen_the_interval_by_their_share_of_the_time(
         answers.append(model.forecast(replace(zoo_cnn("resnet50"), layers=tuple(layers)), T4, Mode(), [64]))
     assert [str(reason) for reason in answers[1].extrapolates[0]] == ["operator: group_norm never measured"]
     without, few, half, all_of_them = (np.log(answer.high_ms[0] / answer.low_ms[0]) for answer in answers)
-    assert 1.25 * without < few < 1.4 * without < half < all_of_them < 2.5 * without
+    assert 1.25 * without < few < 1.5 * without < half < all_of_them < 4 * without
+
+
+def test_volumes_on_a_gpu_never_measured_have_an_interval_that_says_something(model):
+    """It was 14 times from end to end: what is unknown of the GPU and of the operators joins in quadrature."""
+    volumes = read_layer_table_csv(
+        Path(__file__).parents[1] / "cnns_tests/recorded_steps/tables/nn_unet_3d.csv"
+    )
+    answer = model.forecast(volumes, find_gpu("V100-PCIE-32GB"), Mode(precision="amp_fp16"), [32])
+    assert 3 < answer.gpu_high_ms[0] / answer.gpu_low_ms[0] < 11
 
 
 MODES = {

@@ -9,7 +9,7 @@ from predictor.catalogue.devices import LAUNCH_MS
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError
-from predictor.operator_types import MEASURED_TYPES, OPERATOR_CLASSES
+from predictor.operator_types import OPERATOR_CLASSES
 from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import (
     SHAPE_COLUMNS,
@@ -17,7 +17,7 @@ from predictor.operators.work import (
     operator_class,
     roofline_ms,
     shape_columns,
-    unmeasured_share,
+    share_of_types,
 )
 
 H200 = device_rates("NVIDIA H200", "tf32")
@@ -92,11 +92,9 @@ def test_an_operator_without_its_shape_is_refused_by_name(operator):
             work([operator])
 
 
-def test_the_unmeasured_share_is_that_of_the_least_time_and_nothing_in_the_zoo():
-    shares = {name: unmeasured_share(zoo_cnn(name), np.array([32.0]), H200)[0] for name in zoo_names()}
-    assert {name: share for name, share in shares.items() if share} == {}
+def test_the_share_of_types_is_that_of_their_least_time():
     table, batches = zoo_cnn("convnext_tiny"), np.array([1.0, 32.0])
-    share = unmeasured_share(table, batches, H200, MEASURED_TYPES - {"layer_norm"})
+    share = share_of_types(table, batches, H200, {"layer_norm"})
     counted = operators_of(table)
     least = {o: count * roofline_ms([o], batches, H200)[0] for o, count in counted.items()}
     norms = sum(ms for operator, ms in least.items() if operator.type == "layer_norm")
@@ -104,9 +102,9 @@ def test_the_unmeasured_share_is_that_of_the_least_time_and_nothing_in_the_zoo()
     assert (share > 0.05).all()
 
 
-def test_an_operator_of_unknown_cost_is_unmeasured():
+def test_an_operator_of_unknown_cost_has_a_share():
     layer = Layer(0, "x", "other", None, (-1,), 8, 4, 4, 8, 4, 4)
-    share = unmeasured_share(LayerTable("one", 4, (layer,)), np.array([64.0]), H200)
+    share = share_of_types(LayerTable("one", 4, (layer,)), np.array([64.0]), H200, {"other"})
     assert 0 < share[0] < 1  # the loss and the optimizer step are known
 
 
