@@ -6,6 +6,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property, partial
 from html import escape
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -14,6 +15,7 @@ from pandas.plotting import PlotAccessor
 from epochcast.tables import Column, Record, json_ready
 from predictor.answers.question import Plan, Question
 from predictor.checks import as_list
+from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
     from predictor.answers.answer import Answer
@@ -151,9 +153,32 @@ class AnswerFrame(pd.DataFrame):
         ends = ([100 * (record[name] or 0.0) / longest for name in names] for record in records)
         return [_BAR.format(low=low, width=high - low, middle=middle) for low, middle, high in ends]
 
+    def _chart(self) -> Any:
+        """An Altair chart of the intervals by GPU; SchemaError of an answer without intervals."""
+        import altair
+
+        low, middle, high = self._shown.interval
+        if not middle:
+            raise SchemaError(
+                "this answer has no intervals to draw. Call plot() of a prediction or a comparison."
+            )
+        names = ("cnn", "gpu", "offer", "batch_size", "total_cost_usd", low, middle, high)
+        values = [{name: record.get(name) for name in names} for record in self._shown.records]
+        chart = altair.Chart(altair.Data(values=values)).encode(
+            y=altair.Y("gpu:N", sort=None, title="GPU"),
+            color=altair.Color("batch_size:O", title="batch size"),
+        )
+        ranges = chart.mark_rule().encode(x=altair.X(f"{low}:Q", title=middle), x2=f"{high}:Q")
+        return ranges + chart.mark_point(filled=True).encode(
+            x=f"{middle}:Q", tooltip=[f"{name}:N" for name in names]
+        )
+
 
 class AnswerPlot(PlotAccessor):
-    """``answer.plot()``: the figure of the answer; with arguments, what pandas draws."""
+    """``answer.plot()``: the figure of the answer; with arguments, what pandas draws.
+
+    ``plot(backend="altair")`` is a chart of Altair, as is ``plot()`` where Altair is installed and matplotlib is not.
+    """
 
     def __init__(self, answer: AnswerFrame) -> None:
         super().__init__(answer)
@@ -161,6 +186,9 @@ class AnswerPlot(PlotAccessor):
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """The answer's figure; what pandas draws if there are arguments, or no figure suits."""
+        without = not keywords and find_spec("matplotlib") is None and find_spec("altair") is not None
+        if not arguments and (keywords == {"backend": "altair"} or without):
+            return self._answer._chart()
         figure = self._answer._shown.figure
         return (
             super().__call__(*arguments, **keywords)

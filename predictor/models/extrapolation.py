@@ -36,7 +36,7 @@ _IN_THE_SPREAD = 1.0
 
 _OF_TYPES = 1.36
 """90 % half width of ln(measured / predicted) where all time is in operators of types that no CNN of the fit has: that
-of classes of kernels without rows. Such operators alone have 1.18 (`benchmarks/waiting_operators.py --types`)."""
+of classes of kernels without rows. Such operators have 1.18 (`benchmarks/waiting_operators.py --types`)."""
 
 _FORWARD_SHARE = 0.3
 """Least time of a CNN with frozen parts over its time trained whole: 11.8 of 39.3 ms on an H200 where eight 3 x 3

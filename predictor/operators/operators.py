@@ -228,7 +228,7 @@ def has_slow_slices(precision: str, memory_format: str) -> bool:
 
 @lru_cache(maxsize=256)
 def norms_before_concatenation(table: LayerTable) -> frozenset[int]:
-    """Positions of trained batch norms, of a mini-batch's statistics, that one concatenation alone reads; cached."""
+    """Positions of trained batch norms, of a mini-batch's statistics, that only a concatenation reads; cached."""
     inputs = layer_inputs(table)
     readers: dict[int, list[str]] = {}
     for layer, sources in zip(table.layers, inputs, strict=True):

@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 
 import epochcast
+from epochcast import frames
+from predictor.errors import SchemaError
 
 GPUS, IMAGENET = ["T4", "H200"], {"data_set": "imagenet"}
 
@@ -97,6 +99,17 @@ def test_plot_draws_the_answer_and_with_arguments_what_pandas_draws(answers):
     assert answers["compare"].plot().axes
     assert answers["predict"].plot(x="batch_size", y="iteration_time_ms").get_xlabel() == "batch_size"
     assert answers["explain"].plot.bar is not None
+
+
+def test_altair_draws_intervals_where_it_is_asked_or_matplotlib_is_missing(answers, monkeypatch):
+    altair = pytest.importorskip("altair")
+    chart = answers["predict"].plot(backend="altair").to_dict()
+    assert [layer["mark"]["type"] for layer in chart["layer"]] == ["rule", "point"]
+    assert {value["gpu"] for value in chart["data"]["values"]} == {"Tesla T4", "NVIDIA H200"}
+    monkeypatch.setattr(frames, "find_spec", lambda name: None if name == "matplotlib" else altair.__spec__)
+    assert "layer" in answers["compare"].plot().to_dict()
+    with pytest.raises(SchemaError, match="no intervals to draw"):
+        answers["explain"].plot(backend="altair")
 
 
 def test_other_answers_begin_with_their_sentence_and_list_what_belongs_to_it(answers):
