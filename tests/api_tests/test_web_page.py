@@ -123,4 +123,4 @@ def test_vendored_licences_texts_and_options_agree_between_page_and_service():
 
 def _texts(language):
     lines = (_FOLDER / f"strings_{language}.js").read_text().splitlines()
-    return dict(re.fullmatch(r'  (\w+): "(.*)",', line).groups() for line in lines if line.startswith("  "))
+    return dict(re.fullmatch(r'  (\w+): "(.*)",', line).groups() for line in lines if re.match(r"  \w", line))
