@@ -124,3 +124,32 @@ def test_vendored_licences_texts_and_options_agree_between_page_and_service():
 def _texts(language):
     lines = (_FOLDER / f"strings_{language}.js").read_text().splitlines()
     return dict(re.fullmatch(r'  (\w+): "(.*)",', line).groups() for line in lines if re.match(r"  \w", line))
+
+
+_ASKED = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [64], "data_set": "imagenet"}
+_REFUSED = (
+    {"cnn": "resnet5"}, {"gpus": ["T5"]}, {"data_set": "imagnet"}, {"n_gpus": 8, "link": "nvl"}, {"host": "mine"},
+    {"loader": "dal"}, {"offer_region": "mars"}, {"batch_sizes": [0]}, {"precisions": ["fp8"]}, {"batch_sizes": []},
+    {"n_gpus": 3}, {"precisions": ["tf32"]},
+)  # fmt: skip
+
+
+def test_refusals_and_reasons_of_the_service_exist_in_japanese(client):
+    lines = (_FOLDER / "strings_ja.js").read_text().partition("export const sentences")[2].splitlines()
+    pairs = [match.groups() for line in lines if (match := re.fullmatch(r'  \[/(.*)/, "(.*)"\],', line))]
+    in_japanese = {re.compile(pattern): re.sub(r"\$(\d)", r"\\\1", text) for pattern, text in pairs}
+
+    def translated(sentence):
+        return next((p.sub(text, sentence) for p, text in in_japanese.items() if p.match(sentence)), None)
+
+    for change in _REFUSED:
+        problem = client.post("/v1/predictions", json=_ASKED | change).json()
+        assert translated(problem["errors"][0]["detail"]), problem
+    rows = client.post("/v1/predictions", json=_ASKED | {"gpus": ["all"]}).json()["rows"]
+    reasons = {reason["text"] for row in rows for reason in row["extrapolates"]}
+    assert len(reasons) > 10
+    assert [reason for reason in reasons if not translated(reason)] == []
+    assert (
+        translated("Batch 1,024 takes 24 % less time there than 256.")
+        == "そこではバッチサイズ 1,024 のほうが 256 より 24 % 短く済みます。"
+    )
