@@ -167,7 +167,12 @@ def _time_and_cost(record: Record) -> str:
     if record["epoch_time_s"] is None:
         return f"{_iteration(record)} ms an iteration"
     cost = "" if record["cost_usd"] is None else f", US$ {_cost(record)}"
-    return f"{_epoch(record)} an epoch{cost}"
+    return f"{_epoch(record)} an epoch{cost}{_of_all(record)}"
+
+
+def _of_all(record: Record) -> str:
+    """That a cost is of all trainings that share the GPU; empty of one."""
+    return f" for all {record['per_gpu']}" if record["per_gpu"] > 1 else ""
 
 
 def prediction_columns(
@@ -185,7 +190,7 @@ def prediction_columns(
         tables.PACKED,
         Column("iteration, ms", _iteration, left=True),
         *([] if records[0]["epoch_time_s"] is None else [Column("epoch", _epoch, left=True)]),
-        Column("US$/epoch", _cost, left=True, rank=1),
+        Column(f"US$/epoch{_of_all(records[0])}", _cost, left=True, rank=1),
         Column("GiB", lambda r: f"{r['peak_memory_gib']:.1f}", rank=3),
         shared["precision"],
         Column("workers needed", lambda r: str(r["workers_needed"] or ""), rank=2),
