@@ -32,34 +32,35 @@ class Limit:
     def __post_init__(self) -> None:
         declared = options_of(Plan)
         for name, option in self._OPTIONS.items():
-            value = getattr(self, name)
-            setattr(
-                self, name, None if value is None else replace(declared[option], name=name).checked(value)
-            )
+            if (value := getattr(self, name)) is not None:
+                setattr(self, name, replace(declared[option], name=name).checked(value))
         if not callable(self.on_exceeded) and self.on_exceeded not in (STOP, CHECKPOINT):
             raise SchemaError(
                 f"on_exceeded {self.on_exceeded!r} is none of stop, checkpoint. Pass one of them, or a function that "
                 "takes what was seen."
             )
 
+    def price(self, usd_per_hour: float | None) -> None:
+        """Take the price of an hour; SchemaError if it is not known."""
+        if usd_per_hour is None:
+            raise SchemaError("budget_usd needs a price, and no offer has this GPU. Pass usd_per_hour.")
+        self.usd_per_hour = usd_per_hour
+
     @property
     def seconds(self) -> float | None:
-        """Seconds that the run may take; None without a limit. SchemaError for a budget without a price."""
-        if self.budget_usd is not None and self.usd_per_hour is None:
-            raise SchemaError("budget_usd needs a price, and no offer has this GPU. Pass usd_per_hour.")
+        """Seconds that the run may take, once an hour of a budget has its price; None without a limit."""
         hours = [float(self.deadline)] if self.deadline is not None else []
         if self.budget_usd is not None and self.usd_per_hour:
             hours.append(float(self.budget_usd) / self.usd_per_hour)
         return 3600.0 * min(hours) if hours else None
 
     def __str__(self) -> str:
-        spent = (
-            ""
-            if self.budget_usd is None
-            else f"{usd(float(self.budget_usd))} at {usd(self.usd_per_hour or 0)}/h"
-        )
-        deadline = "" if self.deadline is None else duration(3600.0 * float(self.deadline))
-        return " or ".join(text for text in (spent, deadline) if text)
+        words = []
+        if self.budget_usd is not None:
+            words.append(f"{usd(float(self.budget_usd))} at {usd(self.usd_per_hour or 0)}/h")
+        if self.deadline is not None:
+            words.append(duration(3600.0 * float(self.deadline)))
+        return " or ".join(words)
 
     def forecast(self, run_s: float | None) -> str:
         """Say whether a run of `run_s` seconds, None if unknown, ends within the limit; empty without one."""

@@ -1,6 +1,7 @@
 """Callbacks that watch trainings of PyTorch Lightning and Hugging Face's Trainer, as `epochcast.watch` does a loop."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -91,8 +92,7 @@ def lightning_callback(
     >>> trainer = pl.Trainer(callbacks=[epochcast.lightning_callback(out="mine.csv")])  # doctest: +SKIP
     """
     limit = Limit(budget_usd, deadline, on_exceeded)
-    about = (gpu, out, report_after, usd_per_hour, on, limit, options)
-    Watch(None, None, 1, None, None, *about)  # so that arguments are checked before a training begins
+    prepared = _prepared(gpu, out, report_after, usd_per_hour, on, limit, options)
     base = _callback_class("Callback", "PyTorch Lightning", "lightning.pytorch", "pytorch_lightning")
 
     class EpochcastCallback(_Watching, base):  # type: ignore[misc, valid-type]
@@ -107,7 +107,7 @@ def lightning_callback(
                 length_of(getattr(loader, "dataset", None)),
                 getattr(loader, "num_workers", None),
             )
-            self.watching = Watch(cnn, count, max(1, trainer.max_epochs or 1), samples, workers, *about)
+            self.watching = prepared(cnn, count, max(1, trainer.max_epochs or 1), samples, workers)
 
         on_train_epoch_start = _begin_epoch
 
@@ -180,8 +180,7 @@ def trainer_callback(
     >>> trainer = Trainer(..., callbacks=[epochcast.trainer_callback(out="mine.csv")])  # doctest: +SKIP
     """
     limit = Limit(budget_usd, deadline, on_exceeded)
-    about = (gpu, out, report_after, usd_per_hour, on, limit, options)
-    Watch(None, None, 1, None, None, *about)  # so that arguments are checked before a training begins
+    prepared = _prepared(gpu, out, report_after, usd_per_hour, on, limit, options)
     base = _callback_class("TrainerCallback", "transformers", "transformers")
 
     class EpochcastCallback(_Watching, base):  # type: ignore[misc, valid-type]
@@ -192,7 +191,7 @@ def trainer_callback(
             cnn, loader = training["model"] if model is None else model, training.get("train_dataloader")
             n_batches = state.max_steps * args.gradient_accumulation_steps
             samples = length_of(getattr(loader, "dataset", None))
-            self.watching = Watch(cnn, n_batches, 1, samples, args.dataloader_num_workers, *about)
+            self.watching = prepared(cnn, n_batches, 1, samples, args.dataloader_num_workers)
 
         on_epoch_begin = _begin_epoch
         on_step_begin = _hook("starts")
@@ -213,6 +212,14 @@ def trainer_callback(
                 control.should_save = control.should_training_stop = True
 
     return EpochcastCallback()
+
+
+def _prepared(*about: Any) -> Callable[..., Watch]:
+    """What makes a `Watch` of a CNN and its training's length; `about`, its other arguments, is checked now."""
+    names = ("gpu", "out", "report_after", "usd_per_hour", "on", "limit", "options")
+    prepared: Callable[..., Watch] = partial(Watch, **dict(zip(names, about, strict=True)))
+    prepared()
+    return prepared
 
 
 def _callback_class(name: str, framework: str, *packages: str) -> Any:

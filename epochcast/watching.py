@@ -279,8 +279,8 @@ class Watch:
         self._asked_at = self.clock()
         if self._began_at is None:
             self._began_at = self._asked_at
-            self.limit.usd_per_hour = None if self.limit.budget_usd is None else self._usd_per_hour()
-            self.limit.seconds  # noqa: B018 - refused before the training, if there is no price
+            if self.limit.budget_usd is not None:
+                self.limit.price(self._usd_per_hour())
 
     @property
     def is_unfinished(self) -> bool:

@@ -151,18 +151,8 @@ COLUMNS = tuple(column.name for column in fields(PredictionRow))
 
 
 _OF_A_GPU = (
-    *(
-        "cnn",
-        "image_size",
-        "gpu",
-        "precision",
-        "memory_format",
-        "framework",
-        "gpus_used",
-        "per_gpu",
-        "nodes",
-        "link",
-    ),
+    *("cnn", "image_size", "gpu", "precision", "memory_format", "framework"),
+    *("gpus_used", "per_gpu", "nodes", "link"),
     *("offer", "offer_gpu_count", "priced_on", "memory_estimate_validated", "largest_batch_size"),
     *("host", "method", "trained_on", "energy_basis", "co2_basis"),
 )

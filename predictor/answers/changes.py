@@ -19,7 +19,7 @@ from predictor.catalogue.links import all_links, find_link
 from predictor.catalogue.modes import FLOAT32_MATMUL_PRECISIONS, MEMORY_FORMATS, Habits, Mode, chainer_lacks
 from predictor.checks import as_list
 from predictor.cnns.layer_table import ONE_BY_ONE, LayerTable
-from predictor.operators.operators import parameter_tensors
+from predictor.operators.operators import trained_tensors
 from predictor.operators.optimizers import UPDATES
 
 _WORKERS = (0, 1, 2, 4, 8)
@@ -180,7 +180,7 @@ def habits_of(question: Question) -> Iterator[Change]:
         cnns = _with_step(question, update_waits=None)
         yield Change("waits", effect, "Read losses every hundred iterations", replace(question, cnn=cnns))
     if step is not None and step.optimizer_form == "loop" and UPDATES[question.optimizer].form != "loop":
-        tensors = sum(map(parameter_tensors, ResolvedQuestion.of(question).tables[0]))
+        tensors = trained_tensors(ResolvedQuestion.of(question).tables[0])
         beside = max(0, round((step.beside or 0) - ONE_BY_ONE * tensors)) or None
         cnns = _with_step(question, optimizer_form="foreach", beside=beside)
         effect, remedy = (

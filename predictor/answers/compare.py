@@ -246,10 +246,8 @@ class Comparer:
             largest = largest_local_batch_sizes(table, resolved.devices, question.n_gpus, packed)
             common = common_batch_size(largest, samples, shares)
             within_measured = [size and min(size, LARGEST_TRIED) for size in largest]
-            compared, tried = (
-                [common],
-                sorted({*batch_sizes_to_try(within_measured, samples, shares), common}),
-            )
+            compared = [common]
+            tried = sorted({*batch_sizes_to_try(within_measured, samples, shares), common})
         resolved.local_sizes(tried)
         devices = (
             resolved.devices

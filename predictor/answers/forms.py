@@ -30,10 +30,8 @@ from predictor.operators.operators import (
 from predictor.operators.work import base_ms, copies_ms, device_rates, loops_of
 
 _MOST_FORMS = 3
-_LEAST_SAVED, _LEAST_FACTOR = (
-    0.01,
-    1.2,
-)  # share of the GPU's time, and of the best form's, from which a form is named
+_LEAST_SAVED = 0.01  # share of the GPU's time that a form must save to be named
+_LEAST_FACTOR = 1.2  # times that the best form takes, above which a form is named
 _EIGHT = 8  # channels that tensor cores of 16 bits take at once
 _IN_WORDS = {"nchw": "in NCHW", "channels_last": "in channels-last"}
 _NEAREST = "upsample_nearest"

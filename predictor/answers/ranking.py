@@ -186,10 +186,10 @@ def short_offer(offer: str) -> str:
 
 
 _Z = 1.6448536269514722
+"""Standard deviations from the median of a normal distribution to its 5 % and 95 % points."""
+
 SURE = 2.3263478740408408 / _Z
 """Safety from which a chance reads over 99 %, which no data can tell apart."""
-
-"""Standard deviations from the median of a normal distribution to its 5 % and 95 % points."""
 
 
 def chance_within(limit: ArrayLike, value: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:

@@ -30,7 +30,7 @@ from predictor.cnns.layer_table import (
     table_complaint,
 )
 from predictor.errors import DataError, SchemaError, nearest
-from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES, RUNNING
+from predictor.operator_types import ACTIVATION_KINDS, KINDS, LAYER_TYPES, OPERATOR_TYPES, RUNNING
 
 _STEP_SWITCHES = (*Habits._fields, "drop_last")
 _STEP_WORDS = {
@@ -216,7 +216,7 @@ def _check_words(row: dict[str, str], where: str) -> None:
                 f"{where}: unknown kind of activation {row['kind']!r}. Nearest: {close}; "
                 f"all: {', '.join(ACTIVATION_KINDS)}."
             )
-    elif row["kind"] and (row["type"], row["kind"]) != ("batch_norm", RUNNING):
+    elif row["kind"] and row["kind"] not in KINDS.get(row["type"], ()):
         raise SchemaError(
             f"{where}: kind {row['kind']!r} is given, but only an activation has one, and a batch norm of {RUNNING} "
             "statistics."

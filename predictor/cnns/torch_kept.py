@@ -32,8 +32,9 @@ _SAME |= {"detach", "alias", "t", "contiguous", "clamp", "clamp_min", "expand", 
 _SAME |= {"unbind", "split", "gather", "lift_fresh", "bitwise_or_", "abs", "as_strided", "index_select"}
 _JOINED = {"sum", "any", "amax", "max", "count_nonzero", "argmax"}
 
-DECIDED = {"nonzero", "_unique2", "unique_dim", "unique_consecutive", "masked_select", "nms", "bincount"}
-DECIDED |= {"repeat_interleave"}
+DECIDED = {
+    "nonzero", "_unique2", "unique_dim", "unique_consecutive", "masked_select", "nms", "bincount", "repeat_interleave",
+}  # fmt: skip
 """Operators whose result has a shape that numbers decide."""
 
 

@@ -31,8 +31,9 @@ CONVOLUTIONS = ("convolution", "convolution_overrideable", "cudnn_convolution", 
 
 _NOT_FINITE = {"isnan", "isinf", "isneginf", "isposinf"}
 _COMPARED = {name: getattr(comparisons, name) for name in ("eq", "ne", "gt", "ge", "lt", "le")}
-_SAME_TRUTH = {"all", "any", "amax", "max", "_is_any_true", "_is_all_true", "_to_copy", "view", "squeeze"}
-_SAME_TRUTH |= {"detach"}
+_SAME_TRUTH = {
+    "all", "any", "amax", "max", "_is_any_true", "_is_all_true", "_to_copy", "view", "squeeze", "detach",
+}  # fmt: skip
 _BOTH, _EITHER = {"logical_and", "bitwise_and", "mul"}, {"logical_or", "bitwise_or"}
 _TRUTHS_OF_TRUTHS = {*_SAME_TRUTH, *_BOTH, *_EITHER, "logical_not", "bitwise_not", "eq", "gt", "sum"}
 

@@ -54,8 +54,9 @@ def run_samples(
         return tuple(np.broadcast_to(n * batch_size, shape) for n in _NNUNET_ITERATIONS)  # type: ignore[return-value]
     if loop in _FILLING:
         is_filled = np.asarray(n_gpus) > 1
-        filled = (np.where(is_filled, -(-n // batch_size) * batch_size, n) for n in (training, validation))
-        training, validation = filled
+        training, validation = (
+            np.where(is_filled, -(-n // batch_size) * batch_size, n) for n in (training, validation)
+        )
     if drop_last or loop in _DROPPING:
         training -= training % batch_size
     if (dropped := (training == 0) & (np.asarray(samples) > 0)).any():

@@ -229,15 +229,11 @@ def has_slow_slices(precision: str, memory_format: str) -> bool:
 @lru_cache(maxsize=256)
 def norms_before_concatenation(table: LayerTable) -> frozenset[int]:
     """Positions of trained batch norms, of a mini-batch's statistics, that only a concatenation reads; cached."""
-    inputs = layer_inputs(table)
-    readers: dict[int, list[str]] = {}
-    for layer, sources in zip(table.layers, inputs, strict=True):
-        for source in sources:
-            readers.setdefault(source, []).append(layer.type)
+    readers = _readers(table)
     return frozenset(
         position
         for position, layer in enumerate(table.layers)
-        if readers.get(position) == ["concat"]
+        if [reader.type for reader in readers.get(position, ())] == ["concat"]
         and layer.kind != RUNNING
         and layer.input_gradients != 0
         and OPERATOR_TYPES[layer.type].operator_class == "batch_norm"
@@ -545,12 +541,9 @@ def _gradient_operators(table: LayerTable) -> Counter[Operator]:
     """
     counted: Counter[Operator] = Counter()
     wide, _ = wide_outputs(table)
-    readers: dict[int, list[Layer]] = {}
-    for layer, sources in zip(table.layers, layer_inputs(table), strict=True):
-        for source in sources if layer.input_gradients != 0 else ():
-            readers.setdefault(source, []).append(layer)
-    for source, layers in readers.items():
-        if source == IMAGE or len(layers) == 1:
+    for source, readers in _readers(table).items():
+        layers = [layer for layer in readers if layer.input_gradients != 0]
+        if source == IMAGE or len(layers) < 2:
             continue
         of = table.layers[source]
         readers_of_parts = [layer for layer in layers if (layer.in_channels or 0) < (of.out_channels or 0)]
@@ -584,6 +577,15 @@ def layer_inputs(table: LayerTable) -> list[tuple[int, ...]]:
         (position - 1,) if layer.inputs is None else tuple(position_of[index] for index in layer.inputs)
         for position, layer in enumerate(table.layers)
     ]
+
+
+def _readers(table: LayerTable) -> dict[int, list[Layer]]:
+    """Layers that read each output, by the position of the layer that writes it, or `IMAGE`."""
+    readers: dict[int, list[Layer]] = {}
+    for layer, sources in zip(table.layers, layer_inputs(table), strict=True):
+        for source in sources:
+            readers.setdefault(source, []).append(layer)
+    return readers
 
 
 def has_bias(layer: Layer | Operator) -> bool:
