@@ -52,30 +52,30 @@ def chosen_offers(
     OutOfRangeError if no offer of today is left. `called` names the options in messages.
     """
     areas = {area for grid in all_grids() for area in grid.areas}
-    names_of = {
-        "provider": {offer: {offer.provider.casefold()} for offer in offers},
-        "offer_region": {offer: _place_names(offer, areas) for offer in offers},
-    }
     chosen: list[Offer] = list(offers)
     for option, text in (("provider", providers), ("offer_region", regions)):
         if text is None:
             continue
+        by_place = option == "offer_region"
+        names_of = {
+            offer: _place_names(offer, areas) if by_place else {offer.provider.casefold()} for offer in offers
+        }
         words = [name.strip().casefold() for name in text.split(",")]
         excluded = {word[1:].strip() for word in words if word.startswith("!")}
         included = {word for word in words if not word.startswith("!")}
-        names_on_offer = set().union(*names_of[option].values(), areas if option == "offer_region" else ())
+        names_on_offer = set().union(*names_of.values(), areas if by_place else ())
         for word in sorted((included | excluded) - names_on_offer):
             raise SchemaError(
                 f"{called(option)} {word!r} has no offer. Nearest: {nearest(word, names_on_offer)}."
             ).about(option)
         before, chosen = chosen, []
         for offer in before:
-            names = names_of[option][offer]
+            names = names_of[offer]
             if not excluded & names and (not included or included & names):
                 chosen.append(offer)
         if all(offer.historic for offer in chosen):
             places = sorted({offer.region or "any" for offer in before if not offer.historic})
-            of = f" of {called('provider')} {providers}" if providers and option != "provider" else ""
+            of = f" of {called('provider')} {providers}" if providers and by_place else ""
             raise OutOfRangeError(
                 f"{called(option)} {text}: no offer of today is there. Those{of} lie in {', '.join(places)}."
             ).about(option)
