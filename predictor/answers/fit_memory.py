@@ -51,15 +51,9 @@ CONCESSIONS = tuple(_IN_WORDS)
 _SMALLEST = ("sgd", "momentum")  # optimizers that keep least
 _NOT_USED = ("relative_to", "all_offers")  # options of a plan that rank, which say nothing of one plan
 _OF_EPOCH = (
-    *(
-        "iterations_per_epoch",
-        "epoch_time_s",
-        "epoch_low_s",
-        "epoch_high_s",
-        "usd_per_hour",
-        "one_gpu_cost_usd",
-    ),
-    *("cost_usd", "cost_low_usd", "cost_high_usd", "total_cost_usd", "total_low_usd", "total_high_usd"),
+    *("iterations_per_epoch", "epoch_time_s", "epoch_low_s", "epoch_high_s", "usd_per_hour"),
+    *("one_gpu_cost_usd", "cost_usd", "cost_low_usd", "cost_high_usd"),
+    *("total_cost_usd", "total_low_usd", "total_high_usd"),
 )  # fields of a row that one iteration has not
 _NO_LIMIT_MIB = 1e9
 _LEVELS = 200  # steps that the knapsack counts the bytes to save in
