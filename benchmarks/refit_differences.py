@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 WITHIN = 1e-6
 """Relative."""
 
@@ -40,13 +42,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 def models_in(folder: Path) -> list[Path]:
     """Files of models in a folder."""
-    return [*folder.rglob("*.json"), *folder.rglob("*.json.gz")]
+    return [path for kind in ("*.json", "*.json.gz", "*.npz") for path in folder.rglob(kind)]
 
 
 def read(path: Path) -> object:
-    """Parsed JSON of a model's file, plain or gzipped; None if the file is missing."""
+    """Contents of a model's file: JSON, plain or gzipped, or arrays with JSON in `about`; None if it is missing."""
     if not path.is_file():
         return None
+    if path.suffix == ".npz":
+        arrays = dict(np.load(path, allow_pickle=False))
+        about = json.loads(str(arrays.pop("about")))
+        return {"about": about} | {name: values.tolist() for name, values in arrays.items()}
     content = path.read_bytes()
     return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
 

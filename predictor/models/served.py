@@ -46,8 +46,7 @@ from predictor.models.roofline.model import Roofline
 from predictor.operators.kernels import operator_classes_of
 from predictor.stopping import check_stop
 
-FORMAT_VERSION = 4
-
+FORMAT_VERSION = 5
 
 _TUNED_GPU_TIME = 0.95
 """GPU time autotuned over that without: on Hopper 61 convolutions take 0.91 (0.42 to 1.04) and are half of the time."""

@@ -142,12 +142,14 @@ class LayerTimes(Predictor):
         """The layer models, each after the one that it is based on."""
         self._check_fitted("models_")
         by_depth = sorted(self.models_.added.values(), key=lambda model: _n_bases(model.library))
-        return {"models": [model.to_json() for model in by_depth]}
+        arrays = [model.to_arrays() for model in by_depth]
+        return {"models": [{name: values.tolist() for name, values in own.items()} for own in arrays]}
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
         self.models_ = LayerModels()
         for stored in learned["models"]:
-            model = LayerModel.from_json(stored, self.models_.measured)
+            arrays = {name: np.array(values) for name, values in stored.items()}
+            model = LayerModel.from_arrays(arrays, self.models_.measured)
             self.models_ = self.models_.with_more([model])
 
     def _rows_of(self, frame: pd.DataFrame, mode: DeviceMode, host: str | None) -> LayerRows:

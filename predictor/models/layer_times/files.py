@@ -1,12 +1,13 @@
 """Operator libraries and their fitted weights in files, for predictions without the measurement table.
 
-They lie beside a model file `NAME.json`, in the folder `NAME_operators`: one compressed JSON per GPU and mode. All are
-read with the model file, which holds their digests, and unpacked when first needed: a model never mixes with another.
+They lie beside a model file `NAME.json`, in the folder `NAME_operators`: arrays as of `numpy.load`, without pickles, in
+one file per GPU and mode. All are read with the model file, which holds their digests, and unpacked when first needed:
+a model never mixes with another.
 """
 
 from __future__ import annotations
 
-import gzip
+import io
 import json
 import re
 from collections import deque
@@ -17,17 +18,17 @@ from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Gpu, design_of, find_gpu, is_cpu
 from predictor.catalogue.modes import Mode
-from predictor.cnns.layer_table import DEPTH_COLUMNS
 from predictor.errors import ArtifactError, SchemaError
 from predictor.files import content_of, is_written_through, replace_file
 from predictor.models.base import Case, table_of
-from predictor.models.layer_times.interpolation import Forest
+from predictor.models.layer_times.interpolation import FEATURES, NODE_ARRAYS, Forest
 from predictor.models.layer_times.law import OperatorTotals, SummingLaw, layer_sums
 from predictor.models.layer_times.library import (
     CarriedOver,
@@ -39,13 +40,16 @@ from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import Operator
 from predictor.operators.optimizers import update_of
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 _FLAGS = ("input_gradient", "in_place", "wide_input", "fp32_product")
 _WORDS = ("type", "kind", "passes")
-_DIGITS, _LEAF_DIGITS = 4, 5  # of ln ms and of ms, a hundredth of a percent; of leaves, ln(time / base)
-_SELDOM = {"fp32_product": False, **dict.fromkeys(DEPTH_COLUMNS)}  # left out where no operator has them
+_DIGITS = {"log_ms": 4, "host_ms": 4, "expected": 4, "value": 5}
+"""Digits that files keep of ln ms and of ms, a hundredth of a percent, and of leaves, ln(time / base). Thresholds keep
+theirs, since rows lie on them or next to them."""
+_UNKNOWN = -(2**31)
+"""In place of NaN, or of None, in arrays of whole numbers."""
 _AS_MEASURED = ("repeats", "wide_in_nchw", "narrow_last")  # 1 and False
-_STORED = tuple(entry for entry in fields(Operator) if entry.name not in _AS_MEASURED)
+_STORED = tuple(entry.name for entry in fields(Operator) if entry.name not in _AS_MEASURED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,105 +64,117 @@ class LayerModel:
         table, mode = table_of(case), case.mode
         return layer_sums(self.library, table, case.batch_sizes, mode.fp32_products, update_of(table, mode))
 
-    def to_json(self) -> dict[str, Any]:
-        """Operators, times and weights as plain lists and dicts; of a base only its mode.
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Operators, times and trees as numbers, and as JSON in `about` what is text; of a base only its mode.
 
         SchemaError if no operator was measured there: what is carried over is computed when it is asked for.
         """
-        if not isinstance(self.library, OperatorLibrary):
+        library = self.library
+        if not isinstance(library, OperatorLibrary):
+            raise SchemaError(f"no operator was measured on {library.mode}, so there is nothing to write.")
+        if library.base is not None and library.base.source.mode == library.mode:
             raise SchemaError(
-                f"no operator was measured on {self.library.mode}, so there is nothing to write."
-            )
-        expected, base = self.library.expected, self.library.base
-        carried = [i for i, operator in enumerate(self.library.operators) if operator in self.library.carried]
-        if base is not None and base.source.mode == self.library.mode:
-            raise SchemaError(
-                f"operators of {self.library.mode} correct earlier ones, whose file has the same name. "
+                f"operators of {library.mode} correct earlier ones, whose file has the same name. "
                 "Fit the two tables together."
             )
-        return {
+        columns = {name: [getattr(operator, name) for operator in library.operators] for name in _STORED}
+        words = {name: sorted({*columns[name]} - {None}) for name in _WORDS}
+        for name in _WORDS:
+            columns[name] = [None if word is None else words[name].index(word) for word in columns[name]]
+        about = {
             "format_version": FORMAT_VERSION,
-            "mode": self.library.mode._asdict(),
-            "host": self.library.host,
-            "base": None if base is None else base.source.mode._asdict(),
+            "mode": library.mode._asdict(),
+            "host": library.host,
+            "base": None if library.base is None else library.base.source.mode._asdict(),
             "law": asdict(self.law),
-            "batch_sizes": self.library.batch_sizes.tolist(),
-            "operators": _columns(self.library.operators),
-            "log_ms": _with_gaps(self.library.log_ms),
-            "host_ms": _with_gaps(self.library.host_ms),
-            "forests": {name: forest.as_json() for name, forest in self.library.forests.items()},
-            "expected": None if expected is None else _with_gaps(expected),
-        } | ({"carried": carried} if carried else {})
+            "columns": _STORED,
+            "words": words,
+            "features": FEATURES,
+            "starts": {name: forest.start for name, forest in library.forests.items()},
+        }
+        text = json.dumps(about, separators=(",", ":"), allow_nan=False)
+        cells = [[_UNKNOWN if cell is None else cell for cell in column] for column in columns.values()]
+        is_carried = [operator in library.carried for operator in library.operators]
+        arrays = {
+            "about": np.array(text),
+            "operators": np.array(cells, dtype=np.int64),
+            "carried": np.flatnonzero(is_carried),
+            "batch_sizes": library.batch_sizes,
+            "log_ms": library.log_ms,
+            "host_ms": library.host_ms,
+        }
+        for name, forest in library.forests.items():
+            arrays |= {f"{name}.{key}": getattr(forest, key) for key in NODE_ARRAYS}
+        return arrays if library.expected is None else arrays | {"expected": library.expected}
 
     @classmethod
-    def from_json(
-        cls, stored: Mapping[str, Any], measured: Callable[[DeviceMode], LayerModel | None]
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], measured: Callable[[DeviceMode], LayerModel | None]
     ) -> LayerModel:
-        """Read `to_json`; `measured` gives the layer model of the mode that its base was measured in.
+        """Read `to_arrays`; `measured` gives the layer model of the mode that its base was measured in.
 
-        KeyError, TypeError, ValueError or AttributeError if it is damaged, or its base is unknown.
+        ArtifactError if it is of another version, or its trees have other features; LookupError, TypeError, ValueError
+        or AttributeError if it is damaged, or its base is unknown.
         """
-        columns = _stored_columns(stored["operators"])
-        operators = _operators_of(columns)
-        sizes = np.array(stored["batch_sizes"], dtype=float)
-        log_ms = np.array(stored["log_ms"], dtype=float).reshape(len(operators), sizes.size)
-        host_ms = np.array(stored["host_ms"], dtype=float)
+        about = json.loads(str(arrays["about"]))
+        if about["format_version"] != FORMAT_VERSION:
+            raise ArtifactError(
+                f"it has format version {about['format_version']!r}; this epochcast reads {FORMAT_VERSION}. "
+                "Refit it with `epochcast fit`."
+            )
+        columns = dict(zip(about["columns"], arrays["operators"], strict=True))
+        operators = _operators_of(columns, about["words"])
+        sizes, log_ms, host_ms = arrays["batch_sizes"], arrays["log_ms"], arrays["host_ms"]
+        expected, shape = arrays.get("expected"), (len(operators), sizes.size)
         has_times = np.isfinite(log_ms).any(axis=1).all() and (sizes > 0).all()
-        if not has_times or host_ms.shape != (len(operators),):
+        if not has_times or {log_ms.shape, (*host_ms.shape, sizes.size)} != {shape}:
             raise ValueError("an operator has no time")
-        forests = {str(name): Forest.from_json(forest) for name, forest in stored["forests"].items()}
-        expected = stored["expected"]
-        if expected is not None:
-            expected = np.array(expected, dtype=float).reshape(log_ms.shape)
-        mode = DeviceMode(**stored["mode"])
-        carried = frozenset(operators[i] for i in stored.get("carried", ()))
+        if expected is not None and expected.shape != shape:
+            raise ValueError("an operator has no expected time")
+        forests = {
+            name: Forest.of(about["features"], start, {key: arrays[f"{name}.{key}"] for key in NODE_ARRAYS})
+            for name, start in about["starts"].items()
+        }
+        mode = DeviceMode(**about["mode"])
+        carried = frozenset(operators[i] for i in arrays["carried"].tolist())
         library = OperatorLibrary(
-            mode, operators, sizes, log_ms, host_ms, stored["host"], forests, expected, carried=carried
+            mode, operators, sizes, log_ms, host_ms, about["host"], forests, expected, carried=carried
         )
-        if stored["base"] is not None:
-            base = measured(DeviceMode(**stored["base"]))
+        if about["base"] is not None:
+            base = measured(DeviceMode(**about["base"]))
             if base is None:
-                raise ValueError(f"the base {stored['base']} is missing")
+                raise ValueError(f"the base {about['base']} is missing")
             library = library.on_base(CarriedOver(base.library, mode))
-        return cls(library, SummingLaw.from_json(stored["law"]))
+        return cls(library, SummingLaw.from_json(about["law"]))
 
     def packed(self) -> bytes:
-        """`to_json` compressed, with times to a hundredth of a percent, as far as they repeat at best."""
-        library = self.library
-        if isinstance(library, OperatorLibrary):
-            library = replace(
-                library,
-                log_ms=library.log_ms.round(_DIGITS),
-                host_ms=library.host_ms.round(_DIGITS),
-                # Thresholds keep their digits, since rows lie on them or next to them.
-                forests={
-                    name: replace(forest, value=forest.value.round(_LEAF_DIGITS))
-                    for name, forest in library.forests.items()
-                },
-                expected=None if library.expected is None else library.expected.round(_DIGITS),
-            )
-        text = json.dumps(replace(self, library=library).to_json(), separators=(",", ":"), allow_nan=False)
-        return gzip.compress(text.encode(), mtime=0)
+        """`to_arrays` compressed, with times to a hundredth of a percent, as far as they repeat at best."""
+        file, arrays = io.BytesIO(), self.to_arrays()
+        for name in arrays:
+            if digits := _DIGITS.get(name.rpartition(".")[2]):
+                whole = np.rint(arrays[name] * 10.0**digits)
+                arrays[name] = np.where(np.isnan(whole), _UNKNOWN, whole).astype(np.int32)
+        np.savez_compressed(file, **arrays)
+        return file.getvalue()
 
     @classmethod
     def unpacked(
         cls, content: bytes, path: Path, measured: Callable[[DeviceMode], LayerModel | None]
     ) -> LayerModel:
-        """Read `packed`, the content of the file at `path`; `measured` as of `from_json`.
+        """Read `packed`, the content of the file at `path`; `measured` as of `from_arrays`.
 
         ArtifactError if it is damaged or of another version, or its trees have other features.
         """
         try:
-            stored = json.loads(gzip.decompress(content))
-            if stored["format_version"] != FORMAT_VERSION:
-                raise ArtifactError(
-                    f"it has format version {stored['format_version']!r}; this epochcast reads {FORMAT_VERSION}. "
-                    "Refit it with `epochcast fit`."
-                )
-            return cls.from_json(stored, measured)
+            with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+                arrays = dict(stored)
+            for name, whole in arrays.items():
+                if digits := _DIGITS.get(name.rpartition(".")[2]):
+                    arrays[name] = np.where(whole == _UNKNOWN, np.nan, whole / 10.0**digits)
+            return cls.from_arrays(arrays, measured)
         except ArtifactError as error:
             raise ArtifactError(f"{path}: {error}") from error
-        except (OSError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except (OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, BadZipFile) as error:
             raise ArtifactError(
                 f"{path} is a damaged operator library ({error!r}). Refit it with `epochcast fit`."
             ) from error
@@ -268,7 +284,7 @@ class LayerModels:
     def modes(self) -> list[str]:
         """Names of the measured modes, as in messages: file names without endings."""
         names = {_file_name(mode) for mode in self.added} | set(self.files)
-        return sorted(name.removesuffix(".json.gz") for name in names)
+        return sorted(name.removesuffix(".npz") for name in names)
 
     def n_gpus(self) -> int:
         """Number of GPUs with measured operators."""
@@ -299,7 +315,7 @@ def _folder_of(model_file: Path) -> Path:
 @lru_cache(maxsize=4096)
 def _file_name(mode: DeviceMode) -> str:
     words = [*mode[:4], *(["autotune"] if mode.autotune else [])]
-    return "-".join(re.sub("[^a-z0-9]+", "_", word.casefold()).strip("_") for word in words) + ".json.gz"
+    return "-".join(re.sub("[^a-z0-9]+", "_", word.casefold()).strip("_") for word in words) + ".npz"
 
 
 @lru_cache(maxsize=4096)
@@ -313,36 +329,21 @@ def _likeness(library: OperatorSource, mode: DeviceMode) -> tuple[bool, int]:
     return design_of(find_gpu(library.mode.gpu)) == design_of(find_gpu(mode.gpu)), library.n_measured
 
 
-def _columns(operators: Sequence[Operator]) -> dict[str, list[Any]]:
-    columns = {entry.name: [getattr(operator, entry.name) for operator in operators] for entry in _STORED}
-    return {name: values for name, values in columns.items() if name not in _SELDOM or any(values)}
-
-
-def _stored_columns(stored: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Columns of `_columns` by field; ValueError if one holds values of another type than the field's."""
-    columns, n = dict[str, list[Any]](), len(stored["type"])
-    for entry in _STORED:
-        name = entry.name
-        columns[name] = stored.get(name, [_SELDOM[name]] * n) if name in _SELDOM else stored[name]
-        allowed = bool if name in _FLAGS else str if name in _WORDS else int
-        is_whole = len(columns[name]) == n
-        if not is_whole or not all(value is None or type(value) is allowed for value in columns[name]):
-            raise ValueError(f"the column {name} holds something else than {n} of {allowed.__name__}")
-    return columns
-
-
-def _operators_of(columns: Mapping[str, list[Any]]) -> tuple[Operator, ...]:
-    """Operators of `_stored_columns`, set field by field: the constructor takes four times as long."""
+def _operators_of(
+    columns: Mapping[str, NDArray[np.int64]], words: Mapping[str, Sequence[str]]
+) -> tuple[Operator, ...]:
+    """Operators of columns of numbers, set field by field: the constructor takes four times as long."""
     operators = tuple(Operator.__new__(Operator) for _ in columns["type"])
     for entry in fields(Operator):
-        values = columns.get(entry.name, repeat(entry.default))
-        deque(map(getattr(Operator, entry.name).__set__, operators, values), maxlen=0)
+        cells: Iterable[Any] = repeat(entry.default)
+        if entry.name in _STORED:
+            column = columns[entry.name]
+            is_known = column != _UNKNOWN
+            values = (column == 1 if entry.name in _FLAGS else column).astype(object)
+            if entry.name in _WORDS:
+                values[is_known] = np.array(words[entry.name], dtype=object)[column[is_known]]
+            if not is_known.all():
+                values[~is_known] = None
+            cells = values.tolist()
+        deque(map(getattr(Operator, entry.name).__set__, operators, cells), maxlen=0)
     return operators
-
-
-def _with_gaps(values: NDArray[np.float64]) -> list[Any]:
-    """Numbers as nested lists, with None for NaN."""
-    objects = values.astype(object)
-    objects[~np.isfinite(values)] = None
-    nested: list[Any] = objects.tolist()
-    return nested

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from predictor.arrays import Array
 from predictor.catalogue.devices import Rates
@@ -343,7 +343,7 @@ FEATURES = (
 
 _LEAF, _LEVELS_AT_ONCE = -1, 4
 _NODES = ("roots", "left", "right")  # arrays of numbers of nodes
-_ARRAYS = ("roots", "feature", "threshold", "left", "right", "value")
+NODE_ARRAYS = ("roots", "feature", "threshold", "left", "right", "value")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -390,23 +390,17 @@ class Forest:
             name: np.concatenate(
                 [getattr(forest, name) + offset * (name in _NODES) for forest, offset in pairs]
             )
-            for name in _ARRAYS
+            for name in NODE_ARRAYS
         }
         start = float(np.mean([forest.start for forest in forests]))
         return cls(start, **joined | {"value": joined["value"] / len(forests)})
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain numbers."""
-        arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
-        return {"features": list(FEATURES), "start": self.start} | arrays
-
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Forest:
-        """Read `as_json`, whose features may stand in another order.
+    def of(cls, names: Sequence[str], start: float, nodes: Mapping[str, ArrayLike]) -> Forest:
+        """Forest of the arrays `NODE_ARRAYS`, whose features, of these names, may stand in another order.
 
         ArtifactError if its features are not `FEATURES`; ValueError if the numbers do not describe a forest.
         """
-        names, start = stored["features"], float(stored["start"])
         differing = [f"{name!r} lacks" for name in FEATURES if name not in names]
         differing += [f"{name!r} is unknown" for name in names if name not in FEATURES]
         if differing or len(names) != len(FEATURES):
@@ -417,8 +411,8 @@ class Forest:
             )
         columns = np.array([FEATURES.index(name) for name in names], dtype=np.intp)
         arrays: dict[str, Any] = {
-            name: np.array(stored[name], dtype=float if name in ("threshold", "value") else np.int32)
-            for name in _ARRAYS
+            name: np.asarray(nodes[name], dtype=float if name in ("threshold", "value") else np.int32)
+            for name in NODE_ARRAYS
         }
         roots, feature, left, right = (arrays[name] for name in ("roots", "feature", "left", "right"))
         n, inner = feature.size, np.flatnonzero(feature != _LEAF)
@@ -426,7 +420,7 @@ class Forest:
             raise ValueError("the trees are damaged")
         children = np.stack([left, right])[:, inner]
         if (
-            not np.isfinite([*arrays["threshold"], *arrays["value"], start]).all()
+            not np.isfinite([arrays["threshold"], arrays["value"], np.full(n, start)]).all()
             or not ((feature >= _LEAF) & (feature < columns.size)).all()
             or not ((roots >= 0) & (roots < n)).all()
             or not (children < n).all()

@@ -167,7 +167,7 @@ def test_what_is_carried_over_is_not_counted_as_measured_and_read_as_written(h20
     assert h200_with_volumes.n_measured == 2 * len(SIZES)
     assert h200_with_volumes.origin.startswith("2 operators measured on it")
     content = LayerModel(h200_with_volumes, SummingLaw()).packed()
-    again = LayerModel.unpacked(content, tmp_path / "h200.json.gz", lambda _: None).library
+    again = LayerModel.unpacked(content, tmp_path / "h200.npz", lambda _: None).library
     assert again.carried == {_volume(64)}
 
 

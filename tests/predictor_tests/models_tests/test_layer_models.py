@@ -1,6 +1,6 @@
 """Layer models in files, and the served model that answers from them."""
 
-import gzip
+import io
 import json
 import os
 from dataclasses import replace
@@ -40,8 +40,14 @@ def model(layer_model):
     return replace(Model.load(), layers=LayerModels().with_more([layer_model]))
 
 
+def as_file(arrays):
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
+
+
 def unpacked(content):
-    return LayerModel.unpacked(content, Path("own.json.gz"), {}.get)
+    return LayerModel.unpacked(content, Path("own.npz"), {}.get)
 
 
 def test_a_file_has_the_same_bytes_each_time_and_gives_the_same_times(layer_model):
@@ -57,26 +63,40 @@ def test_a_file_has_the_same_bytes_each_time_and_gives_the_same_times(layer_mode
     np.testing.assert_array_equal(times.sureness, expected.sureness)
 
 
+def test_a_shipped_file_is_read_and_written_number_for_number():
+    layers = Model.load().layers
+    model = layers.measured(DeviceMode("NVIDIA H100 80GB HBM3", "pytorch", "tf32"))
+    shipped = layers.files["nvidia_h100_80gb_hbm3-pytorch-tf32-nchw.npz"]
+    own, again = (dict(np.load(io.BytesIO(content))) for content in (shipped, model.packed()))
+    assert [*own] == [*again]
+    for name, values in own.items():
+        np.testing.assert_array_equal(again[name], values)
+
+
 def test_a_damaged_file_is_refused():
-    for content in (b"", b"not gzip", *map(gzip.compress, (b"{", b"[]", b'{"format_version": 3}'))):
+    for content in (b"", b"no archive", as_file({"about": np.array("[]")})):
         with pytest.raises(ArtifactError, match="damaged operator library"):
             unpacked(content)
 
 
 def test_a_file_that_cannot_be_right_is_refused(layer_model):
-    stored = json.loads(gzip.decompress(layer_model.packed()))
+    stored = dict(np.load(io.BytesIO(layer_model.packed())))
     laws = [{"law": law} for law in ({"operator_ms": float("nan")}, {"nonsense": 1.0})]
-    damaged = [{"log_ms": [[None] * 3]}, {"host_ms": [0.1]}, {"operators": {"type": ["conv2d"]}}, *laws]
+    damaged = [{"log_ms": np.zeros((1, 3))}, {"host_ms": np.ones(1)}, {"operators": np.ones((1, 9))}, *laws]
+    damaged += [{"operators": np.array([object()])}]  # a pickle is not read
     for change in ({"format_version": 99}, *damaged):
         words = "format version 99" if "format_version" in change else "damaged"
+        about = json.loads(str(stored["about"]))
+        text = json.dumps({name: change.get(name, value) for name, value in about.items()})
+        changed = {name: change.get(name, values) for name, values in stored.items()}
         with pytest.raises(ArtifactError, match=words):
-            unpacked(gzip.compress(json.dumps(stored | change).encode()))
+            unpacked(as_file(changed | {"about": np.array(text)}))
 
 
 def test_a_model_saves_its_libraries_beside_itself_and_finds_them_again(model, tmp_path):
     model.save(tmp_path / "mine.json")
     (path,) = (tmp_path / "mine_operators").iterdir()
-    assert path.name == "nvidia_h200-pytorch-tf32-nchw.json.gz"
+    assert path.name == "nvidia_h200-pytorch-tf32-nchw.npz"
     models = Model.load(tmp_path / "mine.json"), model
     loaded, expected = (served.forecast(RESNET, H200, TF32, [64]) for served in models)
     assert loaded.method == "layer-times"

@@ -53,5 +53,5 @@ def test_trees_that_never_saw_a_measured_type_are_refused_and_it_is_named():
     assert process.returncode == 1
     last = process.stderr.strip().splitlines()[-1]
     assert last.startswith("predictor.errors.ArtifactError")
-    assert "nvidia_h200-pytorch-tf32-nchw.json.gz: its trees have other features" in last
+    assert "nvidia_h200-pytorch-tf32-nchw.npz: its trees have other features" in last
     assert "'type swirl' lacks" in last

@@ -12,7 +12,7 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import ArtifactError, BackendUnavailableError
 from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.fit import _grown, _nodes_of, with_forests
-from predictor.models.layer_times.interpolation import FEATURES, Forest, forest_features
+from predictor.models.layer_times.interpolation import FEATURES, NODE_ARRAYS, Forest, forest_features
 from predictor.models.layer_times.law import SummingLaw
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import Operator, operators_of
@@ -92,36 +92,39 @@ def test_a_small_library_grows_no_trees(made_up_gpu):
 
 def test_a_file_keeps_the_trees(grown, strangers):
     content, question = LayerModel(grown, SummingLaw()).packed(), (strangers, np.array([32.0, 128.0]))
-    loaded = LayerModel.unpacked(content, Path("own.json.gz"), {}.get).library
+    loaded = LayerModel.unpacked(content, Path("own.npz"), {}.get).library
     np.testing.assert_allclose(loaded.times(*question).gpu_ms, grown.times(*question).gpu_ms, rtol=1e-3)
 
 
 def test_damaged_trees_are_refused():
-    sound = {"features": list(FEATURES), "start": 0.0, "roots": [0], "feature": [0, -1, -1]}
-    sound |= {"threshold": [0.5, 0, 0], "left": [1, 1, 2], "right": [2, 1, 2], "value": [0.0, -1.0, 1.0]}
-    assert list(Forest.from_json(sound).predict(np.array([[0.0], [1.0]]))) == [-1.0, 1.0]
+    sound = {"roots": [0], "feature": [0, -1, -1], "threshold": [0.5, 0, 0]}
+    sound |= {"left": [1, 1, 2], "right": [2, 1, 2], "value": [0.0, -1.0, 1.0]}
+    assert list(Forest.of(FEATURES, 0.0, sound).predict(np.array([[0.0], [1.0]]))) == [-1.0, 1.0]
     damaged = {"left": [0, 0, 0], "right": [9, 1, 2], "feature": [len(FEATURES), -1, -1], "roots": [3]}
     damaged |= {"value": [0.0, float("inf"), 1.0], "threshold": [0.5]}  # the first is a way without end
     for name in damaged:
         with pytest.raises((ValueError, IndexError)):
-            Forest.from_json(sound | {name: damaged[name]})
+            Forest.of(FEATURES, 0.0, sound | {name: damaged[name]})
+
+
+def nodes_of(forest):
+    return {name: getattr(forest, name) for name in NODE_ARRAYS}
 
 
 def test_trees_read_their_features_by_name(grown):
     forest = next(iter(grown.forests.values()))
-    stored = forest.as_json()
-    n = len(FEATURES)
-    turned = [feature if feature < 0 else n - 1 - feature for feature in stored["feature"]]
-    loaded = Forest.from_json({**stored, "features": stored["features"][::-1], "feature": turned})
-    assert loaded.as_json() == stored
+    turned = np.where(forest.feature < 0, forest.feature, len(FEATURES) - 1 - forest.feature)
+    loaded = Forest.of(FEATURES[::-1], forest.start, nodes_of(forest) | {"feature": turned})
+    for name, values in nodes_of(forest).items():
+        np.testing.assert_array_equal(getattr(loaded, name), values)
 
 
 def test_trees_of_other_features_are_refused_and_these_are_named(grown):
-    stored, unknown = next(iter(grown.forests.values())).as_json(), (*FEATURES, "type swirl")
+    nodes, unknown = nodes_of(next(iter(grown.forests.values()))), (*FEATURES, "type swirl")
     words = {"'in_channels' lacks": FEATURES[1:], "'type swirl' is unknown": unknown}
     for text, names in (words | {"a name repeats": (*FEATURES, FEATURES[0])}).items():
         with pytest.raises(ArtifactError, match=text):
-            Forest.from_json({**stored, "features": list(names)})
+            Forest.of(names, 0.0, nodes)
 
 
 def test_the_arrays_answer_as_scikit_learn_does(monkeypatch, plain):
