@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +55,22 @@ if TYPE_CHECKING:
     from predictor.models.input_pipeline import Feed
     from predictor.models.served import Model
 
-T = TypeVar("T")
-Values = list[Any] | NDArray[Any]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coded:
+    """A column whose row i has `values[codes[i]]`; each of the values is used."""
+
+    values: list[Any]
+    codes: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.values.__getitem__, self.codes.tolist())
+
+
+Values = list[Any] | NDArray[Any] | Coded
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,15 +217,7 @@ class Answer:
 
     def frame(self) -> pd.DataFrame:
         """A data frame; ``attrs["covers"]`` is the scope."""
-        import pandas as pd
-
-        unknown = [None] * len(self)
-        frame = pd.DataFrame(
-            {
-                name: unknown if values[0] != values[0] and np.isnan(values).all() else values
-                for name, values in self.values.items()
-            }
-        )
+        frame = frame_of(self.values)
         frame.attrs["covers"] = self.scope
         return frame
 
@@ -223,71 +230,133 @@ _NUMBERS = (
 )
 
 
-def columns_of(rows: OfferRows, best: Sequence[bool]) -> dict[str, Values]:
+def columns_of(rows: OfferRows, best: NDArray[np.bool_]) -> dict[str, Values]:
     """All of `COLUMNS`, numbers as arrays; `best` is `best_batch`."""
     iterations, numbers = rows.iterations, rows.numbers
     question, table, n = iterations.resolved.question, iterations.table, len(iterations.device)
     samples, reasons = iterations.resolved.samples, iterations.reasons()
-    keys = list(map(id, reasons))  # batch sizes share their tuples
-    of_keys = dict(zip(keys, reasons, strict=True))
+    of_keys = {
+        id(reasons_of_row): reasons_of_row for reasons_of_row in reasons
+    }  # batch sizes share their tuples
     answered_reasons = {key: _answered(reasons_of_row) for key, reasons_of_row in of_keys.items()}
 
-    devices, device = _used(rows.iterations.devices.pairs, iterations.device)
-    offers, offer = _used(rows.offers.offers, rows.offer)
-    words = {name: _used(values, iterations.device)[0] for name, values in iterations.devices.words.items()}
-    per_gpu = numbers["per_gpu"].tolist()
-    largest_of = {count: iterations.devices.largest(count) for count in set(per_gpu)}
-    largest = (largest_of[count][at] for count, at in zip(per_gpu, iterations.device.tolist(), strict=True))
-    links = [None if team is None else team.link.name for team in iterations.teams]
-    counts = numbers["gpus_used"].tolist()
+    used, device = _used(iterations.device)
+    devices = [iterations.devices.pairs[place] for place in used]
+    used_offers, offer = _used(rows.offer)
+    offers = [rows.offers.offers[place] for place in used_offers]
+    used_teams, team = _used(iterations.team)
+    teams = [iterations.teams[place] for place in used_teams]
+    no_codes = np.zeros(n, dtype=np.int64)
+    largest, per_gpu = np.zeros(n), numbers["per_gpu"]
+    for count in set(per_gpu.tolist()):
+        of_count = np.array(iterations.devices.largest(count), dtype=float)[iterations.device]
+        largest = np.where(per_gpu == count, of_count, largest)
     return {
         **{name: numbers[name] for name in _NUMBERS},
         "bottleneck": numbers["bottleneck"].tolist(),
-        "cnn": [table.cnn] * n,
-        "image_size": [table.image_size] * n,
-        "gpu": _at([gpu.name for gpu, _ in devices], device),
-        "precision": _at([mode.precision for _, mode in devices], device),
-        "memory_format": _at([mode.memory_format for _, mode in devices], device),
-        "framework": [question.framework] * n,
-        "iterations_per_epoch": [None] * n if samples is None else iterations.n_training.tolist(),
-        "workers_needed": [None if n is None else int(n) for n in plain(numbers["workers_needed"])],
-        "offer": _at([f"{rent.provider} {rent.instance}" if rent else "no offer" for rent in offers], offer),
-        "offer_gpu_count": _at([rent.gpu_count if rent else None for rent in offers], offer),
-        "priced_on": _at([str(rent.retrieved_on) if rent and rent.retrieved_on else None for rent in offers], offer),
-        "nodes": [question.nodes] * n,
-        "link": _at(links, iterations.team.tolist()),
-        "memory_estimate_validated": [question.framework == MEASURED_FRAMEWORK] * n,
-        "energy_basis": _at([energy_basis(gpu) for gpu, _ in devices], device),
-        "co2_basis": _at([co2_basis(question.region, rent) for rent in offers], offer),
-        **{name: _at(values, device) for name, values in words.items()},
-        "largest_batch_size": [
-            None if most is None else most * count
-            for most, count in zip(largest, counts, strict=True)
-        ],
-        "best_batch": list(best),
-        "extrapolates": [answered_reasons[key] for key in keys],
+        "cnn": Coded([table.cnn], no_codes),
+        "image_size": Coded([table.image_size], no_codes),
+        "gpu": Coded([gpu.name for gpu, _ in devices], device),
+        "precision": Coded([mode.precision for _, mode in devices], device),
+        "memory_format": Coded([mode.memory_format for _, mode in devices], device),
+        "framework": Coded([question.framework], no_codes),
+        "iterations_per_epoch": Coded([None], no_codes) if samples is None else iterations.n_training,
+        "workers_needed": _whole(numbers["workers_needed"]),
+        "offer": Coded([f"{rent.provider} {rent.instance}" if rent else "no offer" for rent in offers], offer),
+        "offer_gpu_count": Coded([rent.gpu_count if rent else None for rent in offers], offer),
+        "priced_on": Coded([str(rent.retrieved_on) if rent and rent.retrieved_on else None for rent in offers], offer),
+        "nodes": Coded([question.nodes], no_codes),
+        "link": Coded([None if joined is None else joined.link.name for joined in teams], team),
+        "memory_estimate_validated": Coded([question.framework == MEASURED_FRAMEWORK], no_codes),
+        "energy_basis": Coded([energy_basis(gpu) for gpu, _ in devices], device),
+        "co2_basis": Coded([co2_basis(question.region, rent) for rent in offers], offer),
+        **{name: Coded([words[place] for place in used], device) for name, words in iterations.devices.words.items()},
+        "largest_batch_size": _whole(largest * numbers["gpus_used"]),
+        "best_batch": best,
+        "extrapolates": [answered_reasons[id(reasons_of_row)] for reasons_of_row in reasons],
     }  # fmt: skip
 
 
 _answered = lru_cache(maxsize=4096)(as_answered)  # GPUs and batch sizes share a few reasons
 
 
+def _used(places: Places) -> tuple[list[int], Places]:
+    """The places that are used, and which of these each is."""
+    used = np.flatnonzero(np.bincount(places))  # a fifth of the time of np.unique, which loads numpy.ma first
+    return used.tolist(), np.searchsorted(used, places)
+
+
+def _whole(numbers: NDArray[np.float64]) -> Values:
+    """Whole numbers; None for NaN."""
+    unknown = np.isnan(numbers)
+    if not unknown.any():
+        return numbers.astype(np.int64)
+    return [None if value != value else int(value) for value in numbers.tolist()]
+
+
 def plain(values: Values) -> list[Any]:
     """As a list of plain values, None for what is unknown."""
-    if isinstance(values, list):
-        return values
+    if not isinstance(values, np.ndarray):
+        return list(values)
     numbers: list[Any] = values.tolist()
-    return [None if value != value else value for value in numbers] if np.isnan(values).any() else numbers
+    is_known = values.dtype.kind != "f" or not np.isnan(values).any()
+    return numbers if is_known else [None if value != value else value for value in numbers]
 
 
-def _used(values: Sequence[T], places: Places) -> tuple[list[T], list[int]]:
-    """The values that are used at these places, and the place of each among them."""
-    used = np.flatnonzero(np.bincount(places))  # a fifth of the time of np.unique, which loads numpy.ma first
-    return [values[place] for place in used.tolist()], np.searchsorted(used, places).tolist()
+def frame_of(columns: Mapping[str, Values]) -> pd.DataFrame:
+    """A data frame of columns, each of the type that pandas gives a list of its plain values.
+
+    Those of one type are laid in one array here: pandas takes 20 times as long to look at each by itself.
+    """
+    import pandas as pd
+
+    arrays = {place: _typed(values) for place, values in enumerate(columns.values())}
+    texts = {place: values for place, values in arrays.items() if isinstance(values, Coded)}
+    words = pd.Index([word for column in texts.values() for word in column.values])
+    if words.dtype == object or not hasattr(pd.api, "internals"):  # before pandas 3
+        return pd.DataFrame({name: plain(values) for name, values in columns.items()})
+    n = len(next(iter(texts.values())).codes)
+    places_of: dict[np.dtype[Any], list[int]] = {}
+    codes, start = [], 0
+    for place, values in arrays.items():
+        if isinstance(values, Coded):
+            codes.append(values.codes + start)
+            start += len(values.values)
+        else:
+            places_of.setdefault(values.dtype, []).append(place)
+    cells = words.array.take(np.concatenate(codes))
+    blocks = [
+        (np.array([arrays[place] for place in places]), np.array(places)) for places in places_of.values()
+    ]
+    blocks += [(cells[n * i : n * (i + 1)], np.array([place])) for i, place in enumerate(texts)]
+    header = _header(tuple(columns)).view()  # one of its own, whose name users may change
+    frame: pd.DataFrame = pd.api.internals.create_dataframe_from_blocks(blocks, pd.RangeIndex(n), header)
+    return frame
 
 
-def _at(values: Sequence[T], places: Sequence[int]) -> list[T]:
-    return [values[index] for index in places]
+@cache
+def _header(names: tuple[str, ...]) -> pd.Index:
+    import pandas as pd
+
+    return pd.Index(names)
+
+
+def _typed(values: Values) -> NDArray[Any] | Coded:
+    """A column as an array of the type that pandas gives it; texts as a `Coded`."""
+    if isinstance(values, np.ndarray):
+        is_unknown = values.dtype.kind == "f" and values[0] != values[0] and np.isnan(values).all()
+        return np.full(values.shape, None) if is_unknown else values
+    cells = values.values if isinstance(values, Coded) else values
+    kinds = set(map(type, cells))
+    if str in kinds and kinds <= {str, NoneType}:
+        return values if isinstance(values, Coded) else Coded(values, np.arange(len(values)))
+    if kinds <= {int, float, NoneType} and kinds != {NoneType}:
+        array = np.array(cells, dtype=np.int64 if kinds == {int} else np.float64)
+    elif kinds == {bool}:
+        array = np.array(cells)
+    else:
+        array = np.fromiter(cells, object, len(cells))
+    return array[values.codes] if isinstance(values, Coded) else array
 
 
 def answer(question: Question) -> Answer:
@@ -330,7 +399,7 @@ def predict(cnn: object, gpus: object, batch_sizes: Any = None, **options: Any) 
     return answer(Question(cnn, gpus, batch_sizes, **options)).rows()
 
 
-def _at_sizes(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool]]]:
+def _at_sizes(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, NDArray[np.bool_]]]:
     """Of each CNN, all batch sizes of the question, and which are the best of their GPU."""
     sizes, gpus = resolved.question.batch_sizes, [gpu for gpu, _ in resolved.devices]
     local_sizes, rentals = resolved.local_sizes(sizes), rentals_of(resolved, gpus)
@@ -341,10 +410,10 @@ def _at_sizes(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool
         if resolved.samples is None:
             time_s = numbers["iteration_time_ms"] / numbers["batch_size"]
         best = best_of_gpus(time_s.reshape(shape), numbers["fits_in_memory"].reshape(shape))
-        yield rows, best.ravel().tolist()
+        yield rows, best.ravel()
 
 
-def _searched(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool]]]:
+def _searched(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, NDArray[np.bool_]]]:
     """Of each CNN and GPU, the common, the smallest near the fastest, the fastest and the largest batch size.
 
     And which is the smallest within 5 % of the fastest; tried are powers of two and the largest.
@@ -373,7 +442,7 @@ def _searched(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, list[bool
             own = [index for index, size in enumerate(sizes) if size in named]
             chosen += [len(sizes) * device + index for index in own]
             is_near += [sizes[index] == near for index in own]
-        yield rows.rows(chosen), is_near
+        yield rows.rows(chosen), np.array(is_near)
 
 
 SCOPE_COLUMNS = ("precision", "host", "method", "trained_on")

@@ -625,7 +625,7 @@ class Comparer:
         work_h = _work_h(plan, at_once, numbers)[0]
         again = 1.0 if interrupted is None else interrupted.expected_h(work_h, restart_h=0.0) / work_h
         trained = again * plan.trials * plan.epochs
-        return columns_of(rows, is_best.tolist()) | {
+        return columns_of(rows, is_best) | {
             "gpus_used": (used * np.minimum(-(-plan.trials // numbers["per_gpu"]), at_once)).tolist(),
             "region": [None if offer is None else offer.region for offer in offers],
             "usd_per_hour": per_hour,
