@@ -71,6 +71,7 @@ class _Kernel(NamedTuple):
     gemm_m: float = 0.0
     gemm_n: float = 1.0
     gemm_k: float = 1.0
+    sums_over_batch: float = 0.0
     positions: float = 1.0
     in_channels: float = 1.0
     out_channels: float = 1.0
@@ -88,11 +89,12 @@ class _Kernel(NamedTuple):
 class Kernels:
     """Distinct kernels of one CNN; arrays of shape (n_kernels,).
 
-    `flops`, `elements` (tensor elements read and written) and loops (`Loops`) grow with the
-    batch size, `elements_fixed` (weights) does not. `gemm_m`, `gemm_n`, `gemm_k` are the sizes of the matrix product of
-    a convolution pass over one image. `first_elements` is the number of input elements of one image, `parameters` and
-    `parameter_tensors` the numbers and tensors that the optimizer updates, `operators` the number of layers that the
-    host enqueues. An iteration runs `parts` of its mini-batch one after the other, and a kernel of each counts.
+    `flops`, `elements` (tensor elements read and written) and loops (`Loops`) grow with the batch size,
+    `elements_fixed` (weights) does not. `gemm_m`, `gemm_n`, `gemm_k` are the sizes of the matrix product of a
+    convolution pass over one image; where `sums_over_batch` is 1, k grows with the batch, and not m. `first_elements`
+    is the number of input elements of one image, `parameters` and `parameter_tensors` the numbers and tensors that the
+    optimizer updates, `operators` the number of layers that the host enqueues. An iteration runs `parts` of its
+    mini-batch one after the other, and a kernel of each counts.
     """
 
     kernel_class: NDArray[np.int64]
@@ -266,13 +268,13 @@ def _conv_kernels(table: LayerTable, layer: Layer, *, first: bool) -> list[_Kern
     family = "depthwise" if is_depthwise(layer) else "conv"
     reduce_in, reduce_out = ci * kh * kw / groups, co * kh * kw / groups
     gemms = {
-        "forward": (y / co, co / groups, reduce_in),
-        "backward_input": (x / ci, ci / groups, reduce_out),
-        "backward_weight": (reduce_in, co / groups, y / co),
+        "forward": (y / co, co / groups, reduce_in, 0.0),
+        "backward_input": (x / ci, ci / groups, reduce_out, 0.0),
+        "backward_weight": (reduce_in, co / groups, y / co, 1.0),
     }
     passes = [
-        _Kernel(f"{family}_{pass_}", gemm_m=m, gemm_n=n, gemm_k=k, **common)
-        for pass_, (m, n, k) in gemms.items()
+        _Kernel(f"{family}_{pass_}", gemm_m=m, gemm_n=n, gemm_k=k, sums_over_batch=sums, **common)
+        for pass_, (m, n, k, sums) in gemms.items()
         if not (first and pass_ == "backward_input")  # noqa: S105
     ]
     return passes + _bias_kernels(layer, y, co)

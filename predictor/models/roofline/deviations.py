@@ -17,7 +17,7 @@ from predictor.arrays import Array
 from predictor.models.join import join_host, join_shares
 from predictor.models.roofline.features import FAMILY_OF
 from predictor.models.roofline.rows import FlatKernels, Rows
-from predictor.models.roofline.terms import BY_GPU, Term, gained, known_as
+from predictor.models.roofline.terms import BY_GPU, Term, gained, gained_slope, known_as
 
 _LEAST_CNNS = 8
 """CNNs measured on a GPU in a mode from which deviations are fitted; six of Lambda's left the law better."""
@@ -109,8 +109,8 @@ class _Stage:
         if self.kind == "gpu":
             ms, slope = self.fp32_ms * np.exp(off), np.ones(off.size)
         else:
-            gain, slope = gained(self.gain - off)
-            ms = self.fp32_ms * np.exp(-gain)
+            gain = self.gain - off
+            ms, slope = self.fp32_ms * np.exp(-gained(gain)), gained_slope(gain)
         device = self.sums @ ms
         host, feed = self.iterations.host_ms[self.rows], self.iterations.feed_ms[self.rows]
         sharpness = self.iterations.kernels.rows.sharpness()[self.rows]

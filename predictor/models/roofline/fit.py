@@ -25,6 +25,7 @@ from predictor.models.roofline.terms import (
     Term,
     expected_of,
     gained,
+    gained_slope,
     known_as,
     ridge_of,
 )
@@ -136,7 +137,7 @@ class Objective:
             self.kernels.matrix(table, list(deviations))[1] @ values for table in (BY_GPU, GAIN_BY_GPU)
         )
         law = x[self.blocks["law"]]
-        gain, _ = gained(self.law.gain(law) + in_gain)
+        gain = gained(self.law.gain(law) + in_gain)
         conditions, contexts = {condition for _, _, condition in deviations}, self.iterations.rows.contexts
         is_known = np.array([":".join(known_as(context) or ()) in conditions for context in contexts])
         ms = self.law.fp32_ms(law) * np.exp(in_fp32 - self.law.faster * gain)
@@ -239,7 +240,7 @@ class _Kernels:
 
     @classmethod
     def of(cls, kernels: FlatKernels, terms: Sequence[Term]) -> _Kernels:
-        return cls(kernels, kernels.matrix(LAW, terms)[1], kernels.matrix(GAIN, terms)[1], kernels.faster())
+        return cls(kernels, kernels.matrix(LAW, terms)[1], kernels.matrix(GAIN, terms)[1], kernels.faster)
 
     def fp32_ms(self, x: Array) -> Array:
         """Times in fp32."""
@@ -251,12 +252,12 @@ class _Kernels:
 
     def at(self, x: Array) -> Array:
         """Times in ms."""
-        return np.asarray(self.fp32_ms(x) * np.exp(-self.faster * gained(self.gain(x))[0]))
+        return np.asarray(self.fp32_ms(x) * np.exp(-self.faster * gained(self.gain(x))))
 
     def summed(self, x: Array) -> tuple[Array, Array]:
         """Sums of the times of the rows' kernels in ms, and their slopes, of shape (n_rows, n_terms)."""
-        gain, slope = gained(self.gain(x))
-        ms = self.fp32_ms(x) * np.exp(-self.faster * gain)
+        gain = self.gain(x)
+        ms, slope = self.fp32_ms(x) * np.exp(-self.faster * gained(gain)), gained_slope(gain)
         of_mode = self.kernels.weighted(ms * self.faster * slope, self.mode)
         return self.kernels.sums @ ms, self.kernels.weighted(ms, self.fp32) - of_mode
 

@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import pairwise
-from operator import itemgetter
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +20,15 @@ from predictor.models.intervals import Calibration, Shares
 from predictor.models.join import join_host, sharpness_of
 from predictor.models.roofline.arrays import NUMPY, Arrays
 from predictor.models.roofline.features import (
+    BOUND_BY_TRAFFIC,
     DEPTHWISE,
+    FAMILIES,
     FAMILY_OF,
-    is_gaining,
-    kernel_base_ms,
-    kernel_features,
-    kernel_gain,
-    kernel_least_ms,
-    like,
+    FEATURES_OF_FAMILY,
+    RATE_FEATURES,
+    FamilyKernels,
+    batch_features,
+    shape_features,
 )
 from predictor.models.roofline.terms import (
     BY_GPU,
@@ -42,7 +41,6 @@ from predictor.models.roofline.terms import (
     conditions_of,
     gained,
     known_as,
-    mapped_rates,
     rates_of_contexts,
     terms_under,
 )
@@ -54,25 +52,31 @@ from predictor.operators.work import looping_ms
 class IterationTimes:
     """Times of one CNN's iterations, in ms; arrays of shape (n_contexts, n_batches).
 
-    `class_ms` splits the GPU's time by class of kernels, `unmeasured_ms` is that of classes that no training row has;
-    `n_kernels` counts the CNN's distinct kernels.
+    `classes` are those of the CNN's kernels and `by_class_ms` splits the GPU's time by them, (n_contexts, n_classes,
+    n_batches); `unmeasured_ms` is that of classes that no training row has; `n_kernels` counts the CNN's distinct
+    kernels.
     """
 
     iteration_ms: Array
     device_ms: Array
     host_ms: Array
-    class_ms: dict[str, Array]
+    classes: Sequence[str]
+    by_class_ms: Array
     unmeasured_ms: Array
     n_kernels: int
+
+    @property
+    def class_ms(self) -> dict[str, Array]:
+        """The GPU's time by class of kernels."""
+        return {name: self.by_class_ms[:, i] for i, name in enumerate(self.classes)}
 
     def shares(self, *, of_host: bool, is_new_host: bool = False) -> Shares:
         """Shares, (n_contexts, n_batches), that the interval of the host's or the GPU's time depends on."""
         nothing = np.zeros(self.device_ms.shape)
         host, device = (nothing + 1.0, nothing) if of_host else (nothing, nothing + 1.0)
-        own = (self.class_ms[name] for name in DEPTHWISE if name in self.class_ms)
-        depthwise, unmeasured = (
-            device * ms / self.device_ms for ms in (sum(own, nothing), self.unmeasured_ms)
-        )
+        own = [i for i, name in enumerate(self.classes) if name in DEPTHWISE]
+        of_depthwise = self.by_class_ms[:, own].sum(axis=1)
+        depthwise, unmeasured = (device * ms / self.device_ms for ms in (of_depthwise, self.unmeasured_ms))
         kernel = np.full(host.shape, 1.0 / self.n_kernels)
         return Shares(host, host * is_new_host, depthwise, unmeasured, kernel)
 
@@ -116,8 +120,8 @@ class RooflineLaw:
         launches at once. `host_ms`, shape (n_contexts,): host time of each context in place of that of `machine`.
         """
         batches = np.asarray(batch_sizes, dtype=float) / kernels.parts
-        class_ms = self._class_ms(kernels, contexts, batches)
-        device = sum(class_ms.values(), np.zeros((len(contexts), batches.size)))
+        classes, by_class_ms = self._by_class(kernels, contexts, batches)
+        device = by_class_ms.sum(axis=1)
         if host_ms is None:
             slowness = math.exp(self.host_offset.get(machine or "", 0.0))
             pairs = np.exp([self._host_of(context.framework) for context in contexts])
@@ -128,13 +132,13 @@ class RooflineLaw:
         if copies or waits:
             first_ms, ms_per_mb = np.exp(self.feed[2:] if waits else self.feed[:2])
             total = busy + (first_ms + ms_per_mb * 4e-6 * kernels.image_elements * batches)
-        unmeasured = (ms for name, ms in class_ms.items() if name not in self._measured)
-        unmeasured_ms = sum(unmeasured, np.zeros(device.shape))
-        return IterationTimes(total, device, host, class_ms, unmeasured_ms, kernels.count.size)
+        unmeasured = [i for i, name in enumerate(classes) if name not in self._measured]
+        unmeasured_ms = by_class_ms[:, unmeasured].sum(axis=1)
+        return IterationTimes(total, device, host, classes, by_class_ms, unmeasured_ms, kernels.count.size)
 
     def knows(self, context: KernelContext) -> bool:
         """Whether the law has deviations of the context's GPU in its mode."""
-        return ":".join(known_as(context) or ()) in self._known
+        return self._of_context(context).is_known
 
     def host_ms(self, framework: str, table: LayerTable) -> float:
         """Host time of an iteration on the middle of the known machines, in ms."""
@@ -175,53 +179,50 @@ class RooflineLaw:
             calibration=Calibration.from_json(stored["calibration"]),
         )
 
-    def _class_ms(
+    def _by_class(
         self, kernels: Kernels, contexts: Sequence[KernelContext], batches: Array
-    ) -> dict[str, Array]:
-        """GPU time of each class in ms, (n_contexts, n_batches); nearly all of an answer's time is spent here."""
+    ) -> tuple[list[str], Array]:
+        """Classes of kernels, and the GPU's time in each in ms, (n_contexts, n_classes, n_batches)."""
         xp = self.arrays.xp
-        weights, number = self._weights(contexts)
-        rates = mapped_rates(rates_of_contexts(contexts, xp), itemgetter((slice(None), None, None)))
-        sizes = xp.asarray(batches)
+        of_contexts = [self._of_context(context) for context in contexts]
+        # contexts of equal weights share them
+        distinct = {id(own.weights): own.weights for own in of_contexts}
+        row_of = {key: row for row, key in enumerate(distinct)}
+        weights = np.array(list(distinct.values()))
+        row = np.array([row_of[id(own.weights)] for own in of_contexts])
+        rates, sizes = rates_of_contexts(contexts, xp, (-1, 1, 1)), xp.asarray(batches)
         # What one class takes too little of, where a GPU was measured, another takes too much of.
-        unmeasured = xp.asarray([[[float(not self.knows(context))]] for context in contexts])
-        class_ms: dict[str, Any] = {}
+        unmeasured = xp.asarray([[[float(not own.is_known)]] for own in of_contexts])
+        classes: list[str] = []
+        by_class: list[Array] = []
         for group in _groups(kernels, xp):
-            values = kernel_features(group.name, group.columns, sizes, rates, xp)
-            features = [values[feature] for feature in EVERY_FEATURE[group.name]]
-            times = _weighted(group.weights_of_each(weights[:, 0]), number, features, xp)
-            shape = FAMILY_OF[group.name], group.columns, sizes, rates, xp
-            faster = is_gaining(FAMILY_OF[group.name], rates)
+            of_gpus = FamilyKernels(group.family, group.columns, sizes, rates, xp)
+            of_batch = [*batch_features(group.family, group.columns, sizes, xp).values()]
+            in_fp32, in_mode = (weights[:, number, group.places] for number in range(2))
+            log_times = _weighted(in_fp32, row, group, of_batch, of_gpus)
+            faster = of_gpus.is_gaining()
             if xp.any(faster):
-                gain = _weighted(group.weights_of_each(weights[:, 1]), number, features, xp)
-                gained_by, _ = gained(gain + kernel_gain(*shape), xp)
-                times -= xp.where(faster, gained_by, 0.0)
-            times = xp.exp(times)
-            times *= kernel_base_ms(*shape)
-            times = xp.maximum(times, unmeasured * kernel_least_ms(*shape))
+                gain = of_gpus.gain() + _weighted(in_mode, row, group, of_batch, of_gpus)
+                log_times = log_times - xp.where(faster, gained(gain, xp), 0.0)
+            times = xp.exp(log_times) * of_gpus.base_ms
+            if group.family not in BOUND_BY_TRAFFIC:
+                times = xp.maximum(times, unmeasured * of_gpus.least_ms())
             if group.loops:
                 times += _looping_ms(group.columns, contexts, sizes, rates, xp)
-            times *= group.count
-            for name, rows in group.classes.items():
-                class_ms[name] = xp.sum(times[:, rows, :], axis=1)
-        return {name: self.arrays.to_numpy(class_ms[name]) for name in KERNEL_CLASSES if name in class_ms}
+            classes += group.classes
+            by_class.append(self.arrays.to_numpy(xp.matmul(group.counts, times)))
+        return classes, np.concatenate(by_class, axis=1)
 
-    def _weights(self, contexts: Sequence[KernelContext]) -> tuple[Array, NDArray[np.intp]]:
-        """Distinct weights of the features of all kernel classes, in the order of `_PLACES`, and each context's row."""
-        rows = []
-        for context in contexts:
-            weights = self._known_weights.get(context)
-            if weights is None:  # contexts of equal weights share them
-                conditions = conditions_of(context)
-                weights = np.concatenate(
-                    [self._weights_of(name, conditions) for name in KERNEL_CLASSES], axis=1
-                )
-                weights = self._shared_weights.setdefault(weights.tobytes(), weights)
-                self._known_weights[context] = weights
-            rows.append(weights)
-        distinct = {id(row): row for row in rows}
-        row_of = {key: i for i, key in enumerate(distinct)}
-        return np.array(list(distinct.values())), np.array([row_of[id(row)] for row in rows])
+    def _of_context(self, context: KernelContext) -> _OfContext:
+        """Weights of a context, and whether the law has deviations there; kept with the law."""
+        known = self._contexts.get(context)
+        if known is None:
+            conditions = conditions_of(context)
+            weights = np.concatenate([self._weights_of(name, conditions) for name in KERNEL_CLASSES], axis=1)
+            weights = self._shared_weights.setdefault(weights.tobytes(), weights)
+            known = _OfContext(weights, ":".join(known_as(context) or ()) in self._known)
+            self._contexts[context] = known
+        return known
 
     def _weights_of(self, name: str, conditions: Sequence[tuple[str, str]]) -> Array:
         """Weights of each feature of a kernel class where these conditions hold, in fp32 and of its mode's gain."""
@@ -251,7 +252,7 @@ class RooflineLaw:
         return frozenset(name for name in conditions if name.startswith(("gpu:", "gpu_mode:")))
 
     @cached_property
-    def _known_weights(self) -> dict[KernelContext, Array]:
+    def _contexts(self) -> dict[KernelContext, _OfContext]:
         return {}
 
     @cached_property
@@ -266,45 +267,61 @@ class RooflineLaw:
         return float(mean[0]), float(mean[1])
 
 
-_ENDS = np.cumsum([0, *(len(EVERY_FEATURE[name]) for name in KERNEL_CLASSES)]).tolist()
-_PLACES = {name: slice(*ends) for name, ends in zip(KERNEL_CLASSES, pairwise(_ENDS), strict=True)}
-"""Slice of each kernel class's features among those of all."""
+_PLACES = np.cumsum([0, *(len(EVERY_FEATURE[name]) for name in KERNEL_CLASSES)])
+"""Place of each kernel class's first feature among those of all."""
+
+
+class _OfContext(NamedTuple):
+    """Weights of all classes' features in a context, (2, n_features): in fp32 and of its mode's gain.
+
+    `is_known`: whether the law has deviations of the context's GPU in its mode.
+    """
+
+    weights: Array
+    is_known: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """Kernels of a CNN whose features follow the formulas of the class `name`; `classes` has the rows of each class."""
+    """Kernels of one family of a CNN, and what neither batch size nor GPU changes of them.
 
-    name: str
-    columns: dict[str, Any]  # (n_kernels, 1), of the library that computes
-    count: Any  # likewise
-    classes: dict[str, slice]
+    `columns` are (n_kernels, 1) and `counts` (n_classes, n_kernels), of the library that computes: how often a kernel
+    runs, 0 in the rows of other classes than its own. `shape` (n_kernels, n_shape_features) are its features, `places`
+    (n_kernels, n_features) the places of its weights among those of all classes.
+    """
+
+    family: str
+    classes: list[str]
+    columns: dict[str, Any]
+    counts: Any
+    shape: Array
+    places: NDArray[np.intp]
     loops: bool
-
-    def weights_of_each(self, weights: Array) -> Array:
-        """The weights of each kernel's features, (n_weights, n_features, n_kernels)."""
-        of_classes = [
-            np.repeat(weights[:, _PLACES[name], None], rows.stop - rows.start, axis=2)
-            for name, rows in self.classes.items()
-        ]
-        return np.concatenate(of_classes, axis=2)
 
 
 @lru_cache(maxsize=256)
 def _groups(kernels: Kernels, xp: ModuleType) -> list[_Group]:
     """Cached: a CNN is asked for at one batch size after another."""
     groups = []
-    present = np.flatnonzero(np.bincount(kernels.kernel_class))
-    names = {name: like(name) for name in (KERNEL_CLASSES[i] for i in present)}
-    for group in dict.fromkeys(names.values()):
-        members = [name for name, formulas in names.items() if formulas == group]
-        rows = [np.flatnonzero(kernels.kernel_class == KERNEL_CLASSES.index(name)) for name in members]
-        ends = np.cumsum([0, *map(len, rows)]).tolist()
-        chosen = np.concatenate(rows)
-        columns = {key: xp.asarray(values[chosen][:, None]) for key, values in kernels.columns.items()}
-        classes = {name: slice(*span) for name, span in zip(members, pairwise(ends), strict=True)}
-        loops = bool(np.any(kernels["loop_us_nchw"][chosen] + kernels["added"][chosen]))
-        groups.append(_Group(group, columns, xp.asarray(kernels.count[chosen][:, None]), classes, loops))
+    family_of = np.array([FAMILY_OF[name] for name in KERNEL_CLASSES])[kernels.kernel_class]
+    for family in FAMILIES:
+        chosen = np.flatnonzero(family_of == family)
+        if not chosen.size:
+            continue
+        columns = {key: values[chosen] for key, values in kernels.columns.items()}
+        numbers, class_of = np.unique(kernels.kernel_class[chosen], return_inverse=True)
+        counts = np.where(np.arange(numbers.size)[:, None] == class_of, kernels.count[chosen], 0.0)
+        groups.append(
+            _Group(
+                family,
+                [KERNEL_CLASSES[number] for number in numbers],
+                {key: xp.asarray(values[:, None]) for key, values in columns.items()},
+                xp.asarray(counts),
+                np.stack([*shape_features(family, columns).values()], axis=1),
+                _PLACES[numbers[class_of], None] + np.arange(len(FEATURES_OF_FAMILY[family])),
+                bool(np.any(columns["loop_us_nchw"] + columns["added"])),
+            )
+        )
     return groups
 
 
@@ -332,22 +349,22 @@ _NARROW_ADDS = 2.0
 """Time of atomic additions in 16 bits over that in 32: 1.5 to 4.5 on an H100, the more the map widens."""
 
 
-def _weighted(weights: Array, number: NDArray[np.intp], features: Sequence[Array], xp: ModuleType) -> Array:
+def _weighted(
+    weights: Array, row: NDArray[np.intp], group: _Group, of_batch: Sequence[Any], of_gpus: FamilyKernels
+) -> Any:
     """Sum of weight x feature, (n_contexts, n_kernels, n_batches) or what broadcasts to it.
 
-    `weights` (n_weights, n_features, n_kernels) has in row `number[i]` what context i has. Features that do not depend
+    `weights` (n_weights, n_kernels, n_features) has in place `row[i]` what context i has. Features that do not depend
     on the context, that is most, are summed for contexts of equal weights together.
     """
-    shape = np.broadcast_shapes(*(values.shape[-2:] for values in features))
-    total, own = xp.zeros((*weights.shape[::2], shape[-1])), []
-    row, of_all = xp.asarray(number), xp.asarray(weights)
-    for i in np.flatnonzero(weights.any(axis=(0, 2))).tolist():
-        weight, values = of_all[:, i, :, None], features[i]
-        if values.ndim == total.ndim:
-            own.append(xp.take(weight, row, axis=0) * values)
-        else:
-            total += weight * values
-    summed: Array = xp.take(total, row, axis=0)
-    for term in own:
-        summed += term
-    return summed
+    xp, used, n = of_gpus.xp, np.flatnonzero(weights.any(axis=(0, 1))).tolist(), group.shape.shape[1]
+    total = xp.asarray((weights[..., :n] * group.shape).sum(axis=2, keepdims=True))
+    for i, values in enumerate(of_batch, n):
+        if i in used:
+            total = total + xp.asarray(weights[..., i, None]) * values
+    if len(weights) > 1:
+        total = xp.take(total, xp.asarray(row), axis=0)
+    for i, feature in enumerate(RATE_FEATURES[group.family].values(), n + len(of_batch)):
+        if i in used:
+            total = total + xp.asarray(weights[..., i, None][row]) * feature(of_gpus)
+    return total

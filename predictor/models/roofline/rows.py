@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import pairwise
+from itertools import pairwise, starmap
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +19,7 @@ from predictor.cnns.layer_table import MEMORY_COLUMNS, PASS_COLUMNS, Layer
 from predictor.measurements.flags import is_set
 from predictor.models.base import cases_of
 from predictor.models.join import sharpness_of
-from predictor.models.roofline.features import (
-    FAMILY_OF,
-    FEATURES_OF_FAMILY,
-    is_gaining,
-    kernel_base_ms,
-    kernel_features,
-    kernel_gain,
-    kernel_least_ms,
-)
+from predictor.models.roofline.features import FAMILY_OF, FEATURES_OF_FAMILY, FamilyKernels
 from predictor.models.roofline.terms import (
     KernelContext,
     Term,
@@ -159,20 +151,11 @@ class FlatKernels:
         self.columns = {name: np.concatenate([cnn[name] for cnn in rows.kernels])[order] for name in names}
         self.batch_size = np.array(rows.batch_sizes, dtype=float)[self.row]
         self.rates = mapped_rates(rates_of_contexts(rows.contexts), itemgetter(self.row))
-        self.base_ms, self.gain, self.least_ms = np.empty((3, self.row.size))
-        for name, span in _parts(self.class_of):
-            columns = {key: values[span] for key, values in self.columns.items()}
-            cut = FAMILY_OF[name], columns, self.batch_size[span], mapped_rates(self.rates, itemgetter(span))
-            self.base_ms[span], self.gain[span] = kernel_base_ms(*cut), kernel_gain(*cut)
-            self.least_ms[span] = kernel_least_ms(*cut)
+        self.base_ms, self.gain, self.least_ms, self.faster = np.empty((4, self.row.size))
+        for _, span, kernels in self._by_class():
+            self.base_ms[span], self.gain[span] = kernels.base_ms, kernels.gain()
+            self.least_ms[span], self.faster[span] = kernels.least_ms(), kernels.is_gaining()
         self.sums = sp.csr_matrix((count, (self.row, np.arange(self.row.size))), (len(rows), self.row.size))
-
-    def faster(self) -> Array:
-        """1 for items in a mode that gains over fp32, else 0."""
-        is_faster = np.zeros(self.row.size)
-        for name, span in _parts(self.class_of):
-            is_faster[span] = is_gaining(FAMILY_OF[name], mapped_rates(self.rates, itemgetter(span)))
-        return is_faster
 
     def weighted(self, ms: Array, matrix: sp.csr_matrix) -> Array:
         """Sum over each row's kernels of their time x their terms, shape (n_rows, n_terms)."""
@@ -188,7 +171,8 @@ class FlatKernels:
         column_of: dict[Term, int] = {term: i for i, term in enumerate(terms or ())}
         blocks: list[_Block] = []
         conditions = self._conditions()
-        for name, of_class, features in self._features():
+        for name, of_class, of_kernels in self._by_class():
+            features = of_kernels.features()
             for (kind, label), rows in conditions.items():
                 at = np.flatnonzero(rows[self.row[of_class]])
                 for kernels, feature in terms_under(tables, name, kind):
@@ -203,7 +187,8 @@ class FlatKernels:
         """All features of the kernels `used`, once of their class and once of their family, and their values."""
         column_of: dict[tuple[str, str], int] = {}
         blocks: list[_Block] = []
-        for name, of_class, features in self._features():
+        for name, of_class, of_kernels in self._by_class():
+            features = of_kernels.features()
             at = np.flatnonzero((used >= of_class.start) & (used < of_class.stop))
             for feature in FEATURES_OF_FAMILY[FAMILY_OF[name]]:
                 value = features[feature][used[at] - of_class.start]
@@ -213,14 +198,15 @@ class FlatKernels:
                         blocks.append((at, column, value))
         return list(column_of), _sparse(blocks, (used.size, len(column_of)))
 
-    def _features(self) -> Iterator[tuple[str, slice, dict[str, Array]]]:
-        """Name of each class, slice of its kernels, and their features, each (n_kernels_of_class,)."""
-        for name, of_class in _parts(self.class_of):
-            columns = {key: values[of_class] for key, values in self.columns.items()}
-            rates = mapped_rates(self.rates, itemgetter(of_class))
-            features = kernel_features(name, columns, self.batch_size[of_class], rates)
-            n_kernels = of_class.stop - of_class.start
-            yield name, of_class, {key: np.broadcast_to(value, n_kernels) for key, value in features.items()}
+    def _by_class(self) -> Iterator[tuple[str, slice, FamilyKernels]]:
+        """Name of each class, slice of its kernels, and the kernels."""
+        numbers, starts = np.unique(self.class_of, return_index=True)
+        spans = pairwise([*starts.tolist(), self.class_of.size])
+        for number, span in zip(numbers, starmap(slice, spans), strict=True):
+            columns = {key: values[span] for key, values in self.columns.items()}
+            rates = mapped_rates(self.rates, itemgetter(span))
+            name = KERNEL_CLASSES[number]
+            yield name, span, FamilyKernels(FAMILY_OF[name], columns, self.batch_size[span], rates)
 
     def _conditions(self) -> dict[tuple[str, str], NDArray[np.bool_]]:
         """Mask of the rows, (n_rows,), where each condition (kind, label) holds."""
@@ -230,13 +216,6 @@ class FlatKernels:
             for condition in of[context]:
                 by_condition.setdefault(condition, np.zeros(len(self.rows), dtype=bool))[row] = True
         return dict(sorted(by_condition.items()))
-
-
-def _parts(class_of: NDArray[np.int64]) -> list[tuple[str, slice]]:
-    """Name and slice of each class; kernels are ordered by it."""
-    numbers, starts = np.unique(class_of, return_index=True)
-    spans = pairwise([*starts.tolist(), class_of.size])
-    return [(KERNEL_CLASSES[number], slice(*span)) for number, span in zip(numbers, spans, strict=True)]
 
 
 _Block = tuple[NDArray[np.intp], int, Array]  # rows, column, values of a sparse matrix

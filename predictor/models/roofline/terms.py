@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -163,11 +164,16 @@ def is_faster(context: KernelContext) -> bool:
     return rates.tensor or rates.element_bytes < rates_of(context.gpu, "fp32").element_bytes
 
 
-def rates_of_contexts(contexts: Sequence[KernelContext], xp: ModuleType = np) -> Rates:
-    """Peak rates of contexts: each field an array of the library `xp`, (n_contexts,)."""
+def rates_of_contexts(
+    contexts: Sequence[KernelContext], xp: ModuleType = np, shape: tuple[int, ...] = (-1,)
+) -> Rates:
+    """Peak rates of contexts: each field an array of the library `xp`, (n_contexts,) or of another `shape`."""
     rates = [rates_of(context.gpu, context.precision, context.fp32_products) for context in contexts]
-    names = [field.name for field in fields(Rates)]
-    return Rates(**{name: xp.asarray([float(getattr(rate, name)) for rate in rates]) for name in names})
+    columns = np.array(list(map(_RATES, rates)), dtype=float).T
+    return Rates(*(xp.asarray(column.reshape(shape)) for column in columns))
+
+
+_RATES = attrgetter(*(field.name for field in fields(Rates)))
 
 
 def mapped_rates(rates: Rates, change: Callable[[Any], Any]) -> Rates:
@@ -199,10 +205,15 @@ def ridge_of(term: Term) -> float:
 _SHARPNESS = 8.0
 
 
-def gained(gain: Array, xp: ModuleType = np) -> tuple[Array, Array]:
-    """Ln of what a mode gains over fp32, at least 0, and its slope, by the gain z that roofline and terms give.
+def gained(gain: Array, xp: ModuleType = np) -> Array:
+    """Ln of what a mode gains over fp32, at least 0, by the gain z that roofline and terms give.
 
     ln(1 + e^(8 z)) / 8: z where it is large, 0 where it is far below 0.
     """
-    power = _SHARPNESS * gain
-    return xp.maximum(gain, 0.0) + xp.log1p(xp.exp(-xp.abs(power))) / _SHARPNESS, 1 / (1 + xp.exp(-power))
+    gained_by: Array = xp.maximum(gain, 0.0) + xp.log1p(xp.exp(-_SHARPNESS * xp.abs(gain))) / _SHARPNESS
+    return gained_by
+
+
+def gained_slope(gain: Array) -> Array:
+    """Slope of `gained`."""
+    return np.asarray(1 / (1 + np.exp(-_SHARPNESS * gain)))

@@ -5,17 +5,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from predictor.catalogue.devices import LAUNCH_MS, find_gpu, precisions_of, rates_of
+from predictor.catalogue.devices import LAUNCH_MS, Rates, find_gpu, precisions_of, rates_of
 from predictor.cnns.zoo import zoo_cnn, zoo_names
-from predictor.models.roofline.features import (
-    FAMILIES,
-    FAMILY_OF,
-    FEATURES_OF_FAMILY,
-    is_gaining,
-    kernel_base_ms,
-    kernel_features,
-    kernel_gain,
-)
+from predictor.models.roofline.features import FAMILIES, FAMILY_OF, FEATURES_OF_FAMILY, FamilyKernels
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of
 
 BATCH_SIZES = np.array([[1.0, 2.0, 32.0, 500.0, 4096.0]])
@@ -27,9 +19,12 @@ RATES = [
 CNNS_WITH_EVERY_CLASS = ("mobilenet_v2", "convnext_tiny", "densenet121", "vgg11", "inception_v3")
 
 
-def columns_of(kernels: Kernels, name: str) -> dict[str, np.ndarray]:
+def kernels_on(
+    kernels: Kernels, name: str, rates: Rates, batch_sizes: np.ndarray = BATCH_SIZES
+) -> FamilyKernels:
     chosen = kernels.kernel_class == KERNEL_CLASSES.index(name)
-    return {key: values[chosen][:, None] for key, values in kernels.columns.items()}
+    columns = {key: values[chosen][:, None] for key, values in kernels.columns.items()}
+    return FamilyKernels(FAMILY_OF[name], columns, batch_sizes, rates)
 
 
 def classes_in(kernels: Kernels) -> list[str]:
@@ -43,7 +38,7 @@ def test_every_class_has_the_features_that_its_family_names_in_their_order():
     for cnn in CNNS_WITH_EVERY_CLASS:
         kernels = kernels_of(zoo_cnn(cnn))
         for name in classes_in(kernels):
-            features = kernel_features(name, columns_of(kernels, name), BATCH_SIZES, RATES[0])
+            features = kernels_on(kernels, name, RATES[0]).features()
             assert tuple(features) == FEATURES_OF_FAMILY[FAMILY_OF[name]], name
             classes.add(name)
     assert classes >= set(KERNEL_CLASSES) - {"pad", "other"}
@@ -55,8 +50,8 @@ def test_features_and_rooflines_are_finite_for_the_whole_zoo_in_every_precision(
     for cnn in zoo_names():
         kernels = kernels_of(zoo_cnn(cnn))
         for name, rates in product(classes_in(kernels), RATES):
-            question = columns_of(kernels, name), BATCH_SIZES, rates
-            values = kernel_features(name, *question) | {"base": kernel_base_ms(FAMILY_OF[name], *question)}
+            of_class = kernels_on(kernels, name, rates)
+            values = of_class.features() | {"base": of_class.base_ms}
             infinite |= {(cnn, name, key) for key in values if not np.isfinite(values[key]).all()}
     assert infinite == set()
 
@@ -65,8 +60,8 @@ def test_features_and_rooflines_are_finite_for_the_whole_zoo_in_every_precision(
 def test_no_kernel_is_faster_than_its_launch_its_arithmetic_or_its_traffic_nor_at_a_larger_batch(cnn):
     kernels = kernels_of(zoo_cnn(cnn))
     for name in classes_in(kernels):
-        columns, rates = columns_of(kernels, name), RATES[0]
-        base = kernel_base_ms(FAMILY_OF[name], columns, BATCH_SIZES, rates)
+        of_class, rates = kernels_on(kernels, name, RATES[0]), RATES[0]
+        columns, base = of_class.columns, of_class.base_ms
         traffic = columns["elements"] * BATCH_SIZES + columns["elements_fixed"]
         memory = 4 * traffic / rates.bytes_per_ms
         compute = columns["flops"] * BATCH_SIZES / rates.flop_per_ms
@@ -79,22 +74,20 @@ def test_no_kernel_is_faster_than_its_launch_its_arithmetic_or_its_traffic_nor_a
 def test_the_tensor_gain_is_zero_where_no_tensor_core_runs():
     kernels = kernels_of(zoo_cnn("resnet18"))
     for name in ("conv_forward", "matmul"):
-        columns, rates = (
-            columns_of(kernels, name),
-            [rates_of(find_gpu("T4"), p) for p in ("fp32", "amp_fp16")],
-        )
-        without, gain = (kernel_features(name, columns, BATCH_SIZES, rate)["tensor_gain"] for rate in rates)
+        rates = [rates_of(find_gpu("T4"), precision) for precision in ("fp32", "amp_fp16")]
+        without, gain = (kernels_on(kernels, name, rate).features()["tensor_gain"] for rate in rates)
         assert not without.any()
         assert 0 < gain.min() < 1 < gain.max()
     # Tensor cores of the fp32 peak gain over it in TF32.
-    in_tf32, in_fp32 = (rates_of(find_gpu("RTX 3090"), precision) for precision in ("tf32", "fp32"))
-    assert is_gaining("conv", in_tf32)
-    assert not is_gaining("conv", in_fp32)
+    rates = [rates_of(find_gpu("RTX 3090"), precision) for precision in ("tf32", "fp32")]
+    assert [kernels_on(kernels, "conv_forward", rate).is_gaining() for rate in rates] == [True, False]
 
 
 def test_half_the_bytes_gain_a_factor_of_two_where_memory_is_what_limits():
-    columns = columns_of(kernels_of(zoo_cnn("resnet50")), "batch_norm")
-    large = np.array([[4096.0]])
-    gain = kernel_gain("element", columns, large, rates_of(find_gpu("T4"), "amp_fp16"))
-    assert np.allclose(gain, np.log(2), rtol=0.01)
-    assert not kernel_gain("element", columns, large, rates_of(find_gpu("T4"), "fp32")).any()
+    rates = [rates_of(find_gpu("T4"), precision) for precision in ("amp_fp16", "fp32")]
+    norms = [
+        kernels_on(kernels_of(zoo_cnn("resnet50")), "batch_norm", rate, np.array([[4096.0]]))
+        for rate in rates
+    ]
+    assert np.allclose(norms[0].gain(), np.log(2), rtol=0.01)
+    assert not norms[1].gain().any()
