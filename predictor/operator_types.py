@@ -194,7 +194,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "sigmoid": Activation(keeps_output=True, torch=("sigmoid",), onnx=("Sigmoid",), chainer=("Sigmoid",)),
     "tanh": Activation(keeps_output=True, torch=("tanh",), onnx=("Tanh",), chainer=("Tanh",)),
     "softmax": Activation(
-        keeps_output=True, wide=True, torch=("softmax", "_softmax", "log_softmax", "_log_softmax", "_safe_softmax"),
+        keeps_output=True, wide=True, torch=("softmax", "_softmax", "log_softmax", "_log_softmax"),
         onnx=("Softmax", "LogSoftmax"), chainer=("Softmax", "LogSoftmax"),
     ),
 }

@@ -93,6 +93,7 @@ class _Row:
     key: tuple[Any, ...]
     filters: tuple[int, ...] | None = None  # shape of a convolution's
     has_own_filters: bool = False  # each image
+    in_float32: bool = False  # a product of float32 numbers, which autocast leaves so
     forwards: int = 1
     input_gradients: int = 0
     weight_gradients: int = 0
@@ -296,6 +297,10 @@ class StepReader:
         if event.operator in CONVOLUTIONS:
             row.filters = event.shapes[id(event.arguments["weight"])]
             row.has_own_filters = is_folded(event) and layer.groups == 1 < self.recorder.batch_size
+        is_product = OPERATOR_TYPES[layer.type].product in ("linear", "matmul")
+        row.in_float32 = is_product and str(event.result.dtype) == "torch.float32"
+        if is_product and event.in_float32:
+            layer = replace(layer, widens=2)
         freed = [self._freed[id(tensor)] for tensor in weights if id(tensor) in self._freed]
         row.freed = max(freed, default=None)
         row.layer = replace(layer, **self._in_memory(layer, event, tensors))
@@ -474,7 +479,7 @@ class StepReader:
         parts = self._merge_parts(numbers)
         kept = self._kept = [i for i, row in enumerate(self._rows) if numbers[i] == i and row.forwards]
         new = {IMAGE: IMAGE} | {old: index for index, old in enumerate(kept)}
-        rows = []
+        rows, by_autocast = [], (self._precision() or "").startswith("amp")
         for index, old in enumerate(kept):
             row = self._rows[old]
             n_before = len(kept) if row.backward_after is None else bisect_right(kept, row.backward_after)
@@ -485,7 +490,8 @@ class StepReader:
             read = tuple(
                 new[numbers.get(before, before)] for source in row.sources for before in self._read(source)
             )
-            rows.append(replace(row, layer=replace(row.layer, index=index, inputs=read)))
+            widens = 2 if by_autocast and row.in_float32 else row.layer.widens
+            rows.append(replace(row, layer=replace(row.layer, index=index, inputs=read, widens=widens)))
         self._own_filters = sum(
             row.forwards + row.input_gradients + row.weight_gradients for row in rows if row.has_own_filters
         )

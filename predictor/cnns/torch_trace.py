@@ -67,8 +67,8 @@ class Event:
     `made` are the sequence numbers of the autograd nodes made for it, `node` that of the node that ran it in the
     backward pass, or None. `part_of` is the composite operator whose part it is. `checkpoint` is the number, from 1, of
     the part of the forward pass that gradient checkpointing will run again, 0 for none; `recomputed`: this is the run
-    again; `compiled`: a function that `torch.compile` made runs it; `of_optimizer`: an optimizer runs it. `shapes` are
-    those of its tensors as it ran, by their ids.
+    again; `compiled`: a function that `torch.compile` made runs it; `of_optimizer`: an optimizer runs it; `in_float32`:
+    a GPU computes it in float32 in every mode. `shapes` are those of its tensors as it ran, by their ids.
     """
 
     operator: str
@@ -84,6 +84,7 @@ class Event:
     compiled: bool = False
     recomputed: bool = False
     of_optimizer: bool = False
+    in_float32: bool = False
 
 
 @dataclass(slots=True)
@@ -315,6 +316,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             self.detects_anomaly = False
             self.own_updates, self._went_back = 0, False
             self.has_data_parallel = False
+            self.in_float32 = False  # in any mode: the parts of an attention
             self.assumed: set[str] = set()  # operators whose truths are taken as usual
             self.assumptions: set[str] = set()
             self._parameters: dict[int, Any] = {}  # by their storage
@@ -338,6 +340,10 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             if operator == "_local_scalar_dense":
                 return self._value(args[0])
             node = torch._C._current_autograd_node()
+            if operator == "_safe_softmax":  # in its parts, as a GPU runs them
+                with self:
+                    shares = torch._softmax(*args[:2], False)
+                    return torch.where(args[0] == float("-inf"), 0.0, shares)
             if operator not in RULES and node is None:
                 with self:
                     parts = func.decompose(*args, **kwargs)
@@ -400,7 +406,9 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
         ) -> None:
             tensors = (*tensors_of(arguments.values()), *tensors_of(result))
             shapes = {id(tensor): tuple(tensor.shape) for tensor in tensors}
-            self.events.append(Event(operator, arguments, result, made, tuple(self.path), shapes, **more))
+            path = tuple(self.path)
+            event = Event(operator, arguments, result, made, path, shapes, in_float32=self.in_float32, **more)
+            self.events.append(event)
 
         def composite(self, name: str, names: tuple[str, ...], run: Callable[[], Any], args: Any) -> Any:
             """Run an operator of several parts, and note it as one."""
@@ -676,8 +684,12 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
         if name == "scaled_dot_product_attention" and any(
             operand.stride(-1) != 1 for operand in operands[:3]
         ):
-            with sdpa_kernel(SDPBackend.MATH):  # no fused kernel of a GPU reads such a layout
-                return func(*args, **kwargs)
+            mode.in_float32 = True
+            try:
+                with sdpa_kernel(SDPBackend.MATH):  # no fused kernel of a GPU reads such a layout
+                    return func(*args, **kwargs)
+            finally:
+                mode.in_float32 = False
         return mode.composite(name, names, lambda: func(*args, **kwargs), operands)
 
     def assigned(function: Any, costs: Any, *args: Any, **kwargs: Any) -> Any:

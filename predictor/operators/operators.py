@@ -44,9 +44,9 @@ class Operator:
     channels, one without changes the layout in memory. `wide_input`: under automatic
     mixed precision the input arrives in float32; unless it is the image, it lies channels-last in memory, as a layer
     norm leaves it. `wide_in_nchw`: it lies in NCHW, as a group norm leaves it; `narrow_last`: the input of a
-    depthwise convolution or a resizing is narrow and lies channels-last, as a dense layer on a map leaves it (both:
-    `as_run`). `fp32_product`: its matrix product is computed in fp32 in a mode of TF32 (`in_fp32`). `repeats` is as of
-    `Layer`.
+    depthwise convolution or a resizing is narrow and lies channels-last, as a dense layer on a map leaves it;
+    `wide_product`: a matrix product that autocast leaves in float32 (all: `as_run`). `fp32_product`: its matrix product
+    is computed in fp32 in a mode of TF32 (`in_fp32`) or of AMP. `repeats` is as of `Layer`.
     """
 
     type: str
@@ -80,6 +80,7 @@ class Operator:
     repeats: int = 1
     wide_in_nchw: bool = False
     narrow_last: bool = False
+    wide_product: bool = False
 
     @property
     def name(self) -> str:
@@ -109,7 +110,7 @@ class Operator:
             "wide": self.wide_input,
             "nchw": self.wide_in_nchw,
             "last": self.narrow_last,
-            "fp32": self.fp32_product,
+            "fp32": self.fp32_product or self.wide_product,
         }
         return parts + [word for word, true in marks.items() if true]
 
@@ -280,7 +281,7 @@ def in_fp32(operator: Operator) -> Operator:
 
 
 def as_run(operator: Operator, framework: str, memory_format: str, precision: str) -> Operator:
-    """The operator without `wide_in_nchw` and `narrow_last`, as it runs, and is measured, in a mode.
+    """The operator without `wide_in_nchw`, `narrow_last` and `wide_product`, as it runs, and is measured, in a mode.
 
     PyTorch's group norm gives a map in NCHW, and in float32 under automatic mixed precision; so does what reads a state
     in float32, or the image. In full precision the next layer is that of any other map. In half precision it works in
@@ -292,6 +293,9 @@ def as_run(operator: Operator, framework: str, memory_format: str, precision: st
     narrow = ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"]
     if operator.passes == "forward" and operator.wide_input:
         return replace(operator, passes="forward_backward") if narrow else replace(operator, wide_input=False)
+    if operator.wide_product:
+        more = {"fp32_product": True, "wide_input": False, "wide_in_nchw": False} if narrow else {}
+        operator = replace(operator, wide_product=False, **more)
     if operator.narrow_last:
         wide = memory_format == "nchw" and framework == "pytorch"
         return replace(operator, narrow_last=False, wide_input=wide)
@@ -420,6 +424,8 @@ def layer_operators(table: LayerTable) -> dict[int, Operator]:
             alone = sources != (IMAGE,) and all(readers[source] == 1 for source in sources)
             float32 = [source for source in sources if wide[source]]
             operator = _operator(run, len(sources), input_gradient, alone, bool(float32))
+            if layer.widens == 2 and is_product(operator):
+                operator = replace(operator, wide_product=True)
             shuffles = layer.type == "permute" and is_channel_shuffle(table, position)
             if float32:
                 of_image = not input_gradient or IMAGE in float32
@@ -451,7 +457,8 @@ def is_view(operator: Operator, framework: str) -> bool:
 def operator_row(operator: Operator) -> dict[str, Any]:
     """Columns of the measurement table that identify the operator; unset fields are left out."""
     row = {key: value for key, value in asdict(operator).items() if value is not None}
-    del row["fp32_product"], row["wide_in_nchw"], row["narrow_last"]  # the row's mode says them
+    for name in ("fp32_product", "wide_in_nchw", "narrow_last", "wide_product"):  # the row's mode says them
+        del row[name]
     if operator.repeats == 1:
         del row["repeats"]
     kind = row.pop("kind", None)

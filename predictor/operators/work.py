@@ -242,9 +242,10 @@ def copies_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates, m
     }
     bytes_per_image = np.zeros((len(operators), np.size(batch_sizes)))
     for i, operator in enumerate(operators):
+        product = OPERATOR_TYPES[operator.type].product
         if operator.type == "group_norm" and memory_format == "channels_last":
             bytes_per_image[i] = per_number["strided"] * _numbers_read(operator) / _LAYOUT_COPY
-        elif operator.wide_in_nchw and memory_format == "nchw" and OPERATOR_TYPES[operator.type].product:
+        elif operator.wide_in_nchw and memory_format == "nchw" and product and not operator.wide_product:
             bytes_per_image[i] = per_number["dense"] * _numbers_read(operator)
     ms: Array = bytes_per_image * np.asarray(batch_sizes, dtype=float) / rates.bytes_per_ms
     return ms
@@ -431,7 +432,8 @@ def operator_work(operator: Operator) -> tuple[float, float, float, float, float
                 0.0,
                 launches,
             )
-    wide = float(inputs) if operator.wide_input else 0.0
+    # A product in fp32 reads and writes fp32 alone, as it does in TF32.
+    wide = second - first if operator.fp32_product else float(inputs) if operator.wide_input else 0.0
     return flops, second - first, 2 * first - second, 0.0, wide, launches
 
 

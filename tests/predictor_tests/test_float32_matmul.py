@@ -19,7 +19,7 @@ from predictor.measurements.table import check_measurements
 from predictor.models.layer_times.estimator import LayerTimes, libraries_of
 from predictor.models.layer_times.times import DeviceMode
 from predictor.models.served import Model
-from predictor.operators.operators import in_fp32, is_product, operators_of
+from predictor.operators.operators import as_run, in_fp32, is_product, operators_of
 
 H200 = "NVIDIA H200"
 VGG = zoo_cnn("vgg11_bn")
@@ -145,3 +145,29 @@ def test_tensorflows_amp_is_channels_last_unless_told_otherwise():
     options = {"framework": "tensorflow", "precision": "amp_fp16"}
     answers = epochcast.predict("resnet50", "V100-SXM2-16GB", 64, **options)
     assert "channels_last" in answers.attrs["covers"]
+
+
+def test_a_product_that_autocast_leaves_in_float32_is_one_of_fp32_in_amp_alone(torch):
+    conv, inside, outside = torch.nn.Conv2d(3, 8, 4, 4), torch.nn.Linear(8, 32), torch.nn.Linear(32, 16)
+
+    def step():
+        with torch.autocast("cuda", torch.float16):
+            rows = inside(conv(torch.zeros(4, 3, 4, 4)).flatten(1))
+        outside(rows.float()).sum().backward()
+
+    table = epochcast.record(step)
+    for precision, widens in (("amp_fp16", True), ("fp32", False)):
+        running = [as_run(operator, "pytorch", "nchw", precision) for operator in operators_of(table)]
+        assert [o.fp32_product for o in running if o.type == "linear"] == [False, widens]
+
+
+def test_the_parts_of_an_attention_that_no_fused_kernel_reads_are_in_float32(torch):
+    queries = torch.nn.Conv2d(3, 8, 1)
+
+    def step():
+        with torch.autocast("cuda", torch.bfloat16):
+            rows = queries(torch.zeros(4, 3, 6, 6)).view(4, 2, 4, 36).mT
+            torch.nn.functional.scaled_dot_product_attention(rows, rows, rows).sum().backward()
+
+    layers = [(layer.type, layer.widens) for layer in epochcast.record(step).layers[-6:-1]]
+    assert layers == [("matmul", 2), ("activation", None), ("clamp", None), ("clamp", None), ("matmul", 2)]

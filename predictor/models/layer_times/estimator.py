@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -213,7 +214,8 @@ def libraries_of(frame: pd.DataFrame) -> dict[DeviceMode, OperatorLibrary]:
 def _same_kernels(mode: DeviceMode, operator: Operator) -> Iterator[tuple[DeviceMode, Operator]]:
     """The operator of fp32 in TF32, or the reverse, where it runs the same kernels; a matrix product in any layout.
 
-    All do but convolutions, recurrent layers, and matrix products in TF32. A recurrent layer reads no maps. In NCHW a
+    All do but convolutions, recurrent layers, and matrix products in TF32. Autocast leaves some products in fp32, such
+    as those of an attention that no fused kernel reads. A recurrent layer reads no maps. In NCHW a
     depthwise convolution of small windows, or a resizing, runs as in channels-last where its map lies so.
     """
     depends_on_layout = has_small_windows(operator) or OPERATOR_TYPES[operator.type].loops
@@ -229,11 +231,15 @@ def _same_kernels(mode: DeviceMode, operator: Operator) -> Iterator[tuple[Device
     twin_mode = mode._replace(precision=twins[mode.precision])
     if operator_class(operator) not in _ON_TENSOR_CORES:
         yield twin_mode, operator
-    elif mode.framework == "pytorch" and operator.fp32_product:
-        yield twin_mode, replace(operator, fp32_product=False)
-    elif mode.framework == "pytorch" and mode.precision == "fp32" and is_product(operator):
-        for memory_format in MEMORY_FORMATS:
-            yield twin_mode._replace(memory_format=memory_format), in_fp32(operator)
+    elif mode.framework == "pytorch" and (
+        operator.fp32_product or (mode.precision == "fp32" and is_product(operator))
+    ):
+        if operator.fp32_product:
+            yield twin_mode, replace(operator, fp32_product=False)
+        for precision, memory_format in product(("tf32", "amp_bf16", "amp_fp16"), MEMORY_FORMATS):
+            other = mode._replace(precision=precision, memory_format=memory_format)
+            if other != mode:
+                yield other, in_fp32(operator)
 
 
 def modes_of(frame: pd.DataFrame) -> list[DeviceMode]:

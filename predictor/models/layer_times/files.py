@@ -48,7 +48,7 @@ _DIGITS = {"log_ms": 4, "host_ms": 4, "expected": 4, "value": 5}
 theirs, since rows lie on them or next to them."""
 _UNKNOWN = -(2**31)
 """In place of NaN, or of None, in arrays of whole numbers."""
-_AS_MEASURED = ("repeats", "wide_in_nchw", "narrow_last")  # 1 and False
+_AS_MEASURED = ("repeats", "wide_in_nchw", "narrow_last", "wide_product")  # 1 and False
 _STORED = tuple(entry.name for entry in fields(Operator) if entry.name not in _AS_MEASURED)
 
 
