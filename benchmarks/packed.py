@@ -14,7 +14,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
-from predictor.models.packed import ENTRY
+import numpy as np
+
+from predictor.models.packed import ENTRY, turns_of_each
 from predictor.models.ratios import Ratios, ratios_of
 
 TABLE = Path(__file__).with_name("packed_h100.csv")
@@ -45,17 +47,11 @@ def read_cases(*runs: int) -> list[list[Kind]]:
 
 
 def times_ms(case: list[Kind], switches: float, host: float) -> list[float]:
-    """Iterations of unlike trainings: equal shares of the GPU's time; what one does not need, the others share."""
+    """Iterations of unlike trainings, each bound by its host."""
     host *= max(1.0, case[0].trainings / case[0].vcpus)
     needs = [switches * kind.gpu_ms / (host * kind.alone_ms) for kind in case]
-    left, waiting, share = 1.0, case[0].trainings, 0.0
-    for need, kind in sorted(zip(needs, case, strict=True)):
-        share = left / waiting
-        if need > share:
-            break
-        left, waiting = left - kind.equal_ones * need, max(1, waiting - kind.equal_ones)
-    own = zip(needs, case, strict=True)
-    return [host * kind.alone_ms if need <= share else switches * kind.gpu_ms / share for need, kind in own]
+    turns = turns_of_each(np.repeat(needs, [kind.equal_ones for kind in case]))
+    return [max(host * kind.alone_ms, turns * switches * kind.gpu_ms) for kind in case]
 
 
 def fitted(cases: list[list[Kind]]) -> dict[str, float]:

@@ -126,6 +126,11 @@ class _OfPredictCompareMemory(TypedDict, total=False):
     """Trainings that share each GPU, a process each, without MPS; auto takes the number that costs least."""
 
 
+class _OfPredict(TypedDict, total=False):
+    beside: str | Sequence[str] | None
+    """What else trains on each GPU, without MPS: CNN:BATCH or CNN@SIZE:BATCH, such as resnet50:64; repeat it."""
+
+
 class _OfPredictCompareExplainParallel(TypedDict, total=False):
     model: Model | str | PathLike[str] | None
     """A model that `epochcast fit` wrote. By default the shipped one."""
@@ -185,7 +190,7 @@ class _OfProfile(TypedDict, total=False):
     """Measure on a busy GPU, and note it in the rows, as is always done on a CPU."""
 
 
-class PredictOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompareExplain, _OfPredictCompare, _OfPredictCompareExplainParallelWatch, _OfPredictCompareExplainMemoryWatch, _OfPredictCompareExplainMemory, _OfPredictCompareParallelWatch, _OfPredictCompareWatch, _OfPredictCompareExplainWatch, _OfPredictCompareMemory, _OfPredictCompareExplainParallel, total=False):
+class PredictOptions(_OfPredictCompareExplainParallelMemoryWatch, _OfPredictCompareExplain, _OfPredictCompare, _OfPredictCompareExplainParallelWatch, _OfPredictCompareExplainMemoryWatch, _OfPredictCompareExplainMemory, _OfPredictCompareParallelWatch, _OfPredictCompareWatch, _OfPredictCompareExplainWatch, _OfPredictCompareMemory, _OfPredict, _OfPredictCompareExplainParallel, total=False):
     """Options of `predict`."""
 
 

@@ -28,6 +28,7 @@ EXAMPLES: dict[str, Any] = {
     "deterministic": True,
     "detect_anomaly": True,
     "per_gpu": 4,
+    "beside": "vgg16:8",
     "host": "p3.2xlarge",
     "workers": 1,
     "loader": "pillow_simd",

@@ -98,6 +98,7 @@ export default {
   host_usual: "the usual one",
   n_gpus: "GPUs that train together",
   per_gpu: "Trainings on each GPU",
+  beside: "Beside it on each GPU (such as resnet50:64)",
   gradient_accumulation: "Parts of each GPU's share of the batch (gradient accumulation)",
   nodes: "Machines that they are in",
   link: "What joins them (such as nvlink4)",

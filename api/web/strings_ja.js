@@ -98,6 +98,7 @@ export default {
   host_usual: "通常のもの",
   n_gpus: "一緒に学習する GPU の数",
   per_gpu: "GPU ごとの同時学習数",
+  beside: "同じ GPU で同時に学習するもの（例：resnet50:64）",
   gradient_accumulation: "各 GPU のバッチの分割数（勾配の累積）",
   nodes: "GPU を載せるマシンの台数",
   link: "GPU 間の接続（例：nvlink4）",

@@ -12,6 +12,7 @@ from epochcast.project import with_defaults
 from epochcast.tables import Format
 from predictor.answers.options import KINDS, Option, named_by_flags, options_of, renewed
 from predictor.answers.question import ANCHOR_FIELDS, OPTIONS, RETIRED, Plan, Question, check_names
+from predictor.checks import as_list
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -116,8 +117,8 @@ def with_options(
         def call(**values: Any) -> None:
             typed = {parameter.name: values.pop(parameter.name) for parameter in added}
             for parameter in added:
-                text = typed[parameter.name]
-                if isinstance(text, str) and not text.strip():  # such as "$UNSET"
+                texts = as_list(typed[parameter.name])
+                if any(isinstance(text, str) and not text.strip() for text in texts):  # such as "$UNSET"
                     [about] = parameter.annotation.__metadata__
                     flag = about.default  # where typer keeps the first of its names
                     raise SchemaError(f"{flag} is empty. Pass a value, or leave it out.")
@@ -184,7 +185,7 @@ def _parameter(option: Option, name: str, shown: str = "", hidden: bool = False)
     )
     about = typer.Option(*option.flags, help=option.help, **more)
     # The question checks values, with its own messages.
-    of_text: Any = list[str] | None if option.kind in ("words", "sizes") else str | None
+    of_text: Any = list[str] | None if option.kind in ("words", "sizes", "names") else str | None
     annotation: Any = Annotated[bool if is_flag else of_text, about]
     absent = False if is_flag else None
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=absent, annotation=annotation)

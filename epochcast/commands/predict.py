@@ -164,14 +164,16 @@ def _what_fits(records: Sequence[Record], question: Question) -> str:
 
 
 def _time_and_cost(record: Record) -> str:
+    factor = 1 / record["scaling_efficiency"]
+    slower = f", {factor:.2g} x as long as alone on the GPU" * (record["per_gpu"] > 1)
     if record["epoch_time_s"] is None:
-        return f"{_iteration(record)} ms an iteration"
+        return f"{_iteration(record)} ms an iteration{slower}"
     cost = "" if record["cost_usd"] is None else f", US$ {_cost(record)}"
-    return f"{_epoch(record)} an epoch{cost}{_of_all(record)}"
+    return f"{_epoch(record)} an epoch{slower}{cost}{_of_all(record)}"
 
 
 def _of_all(record: Record) -> str:
-    """That a cost is of all trainings that share the GPU; empty of one."""
+    """That a cost or memory is of all trainings that share the GPU; empty of one."""
     return f" for all {record['per_gpu']}" if record["per_gpu"] > 1 else ""
 
 
@@ -191,7 +193,7 @@ def prediction_columns(
         Column("iteration, ms", _iteration, left=True),
         *([] if records[0]["epoch_time_s"] is None else [Column("epoch", _epoch, left=True)]),
         Column(f"US$/epoch{_of_all(records[0])}", _cost, left=True, rank=1),
-        Column("GiB", lambda r: f"{r['peak_memory_gib']:.1f}", rank=3),
+        Column(f"GiB{_of_all(records[0])}", lambda r: f"{r['peak_memory_gib']:.1f}", rank=3),
         shared["precision"],
         Column("workers needed", lambda r: str(r["workers_needed"] or ""), rank=2),
         Column("", _limits, left=True, rank=1),

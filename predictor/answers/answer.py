@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from predictor.answers import notes
 from predictor.answers.grid import (
     TIMES,
+    Iterations,
     Places,
     batch_sizes_to_try,
     best_of_gpus,
@@ -249,7 +250,7 @@ def columns_of(rows: OfferRows, best: NDArray[np.bool_]) -> dict[str, Values]:
     no_codes = np.zeros(n, dtype=np.int64)
     largest, per_gpu = np.zeros(n), numbers["per_gpu"]
     for count in set(per_gpu.tolist()):
-        of_count = np.array(iterations.devices.largest(count), dtype=float)[iterations.device]
+        of_count = np.array(iterations.largest(count), dtype=float)[iterations.device]
         largest = np.where(per_gpu == count, of_count, largest)
     return {
         **{name: numbers[name] for name in _NUMBERS},
@@ -268,7 +269,7 @@ def columns_of(rows: OfferRows, best: NDArray[np.bool_]) -> dict[str, Values]:
         "nodes": Coded([question.nodes], no_codes),
         "link": Coded([None if joined is None else joined.link.name for joined in teams], team),
         "memory_estimate_validated": Coded([question.framework == MEASURED_FRAMEWORK], no_codes),
-        "energy_basis": Coded([energy_basis(gpu) for gpu, _ in devices], device),
+        "energy_basis": Coded([energy_basis(gpu, bool(iterations.beside)) for gpu, _ in devices], device),
         "co2_basis": Coded([co2_basis(question.region, rent) for rent in offers], offer),
         **{name: Coded([words[place] for place in used], device) for name, words in iterations.devices.words.items()},
         "largest_batch_size": _whole(largest * numbers["gpus_used"]),
@@ -367,7 +368,8 @@ def answer(question: Question) -> Answer:
     UnknownCnnError or UnknownGpuError if the question makes no sense; nothing is answered then.
     """
     resolved = ResolvedQuestion.of(question, "predict")
-    answered = list(_searched(resolved) if question.batch_sizes is None else _at_sizes(resolved))
+    rows_of = _searched if question.batch_sizes is None else _at_sizes
+    answered = list((_side_by_side if question.beside else rows_of)(resolved))
     for rows, _ in answered:
         _check_room(rows)
     cnns, feed = [columns_of(*rows_and_best) for rows_and_best in answered], answered[0][0].offers.feed
@@ -380,18 +382,21 @@ def answer(question: Question) -> Answer:
 
 
 def _check_room(rows: OfferRows) -> None:
-    """Refuse more trainings on a GPU than any GPU of these rows holds; OutOfRangeError with the most that fit."""
-    per_gpu = rows.iterations.resolved.team.trainings
-    if per_gpu == 1 or rows.numbers["fits_in_memory"].any():
+    """Refuse more trainings on a GPU than any GPU of these rows holds; OutOfRangeError with what fits."""
+    iterations, team = rows.iterations, rows.iterations.resolved.team
+    if (team.trainings == 1 and team.beside is None) or rows.numbers["fits_in_memory"].any():
         return
-    most = rows.iterations.most_per_gpu
-    if most.any():
-        roomiest = int(most.argmax())
-        gpu = rows.iterations.devices.gpus[rows.iterations.device[roomiest]].name
+    most, option = iterations.most_per_gpu, "beside" if team.beside else "per_gpu"
+    roomiest = int(most.argmax())
+    if most.any() or team.beside:
+        gpu = iterations.devices.gpus[iterations.device[roomiest]]
+        held = f"which holds {most[roomiest]} of them at batch {iterations.batch_size[roomiest]}"
+        if team.beside:
+            held = f"of whose {gpu.memory_in_words} nine tenths can be used. Pass smaller batches, or fewer"
         raise OutOfRangeError(
-            f"{named('per_gpu')} {per_gpu}: these trainings need {rows.iterations.memory_gib[roomiest]:.1f} GiB on "
-            f"{gpu}, which holds {most[roomiest]} of them at batch {rows.iterations.batch_size[roomiest]}."
-        ).about("per_gpu")
+            f"{named(option)} {getattr(team, option)}: these trainings need {iterations.memory_gib[roomiest]:.1f} GiB "
+            f"on {gpu.name}, {held}."
+        ).about(option)
 
 
 def predict(cnn: object, gpus: object, batch_sizes: Any = None, **options: Any) -> list[PredictionRow]:
@@ -411,6 +416,18 @@ def _at_sizes(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, NDArray[n
             time_s = numbers["iteration_time_ms"] / numbers["batch_size"]
         best = best_of_gpus(time_s.reshape(shape), numbers["fits_in_memory"].reshape(shape))
         yield rows, best.ravel()
+
+
+def _side_by_side(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, NDArray[np.bool_]]]:
+    """Of the question's training, and of each of those beside it on the same GPUs, a row for each GPU."""
+    rentals = rentals_of(resolved, [gpu for gpu, _ in resolved.devices])
+    trainings, sides = [(resolved.training, resolved.devices)], resolved.side_by_side
+    resolved.local_sizes([size for _, size in sides])  # refuses what no GPU runs so
+    alone = [Iterations.of(resolved, table, trainings, [size]) for table, size in sides]
+    for at, (table, size) in enumerate(sides):
+        others = [*alone[:at], *alone[at + 1 :]]
+        rows = rented_rows(resolved, table, [size], rentals, [1], others).with_epochs()
+        yield rows, np.ones(len(rentals), dtype=bool)
 
 
 def _searched(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, NDArray[np.bool_]]]:
@@ -453,7 +470,7 @@ _PARTS = (
     "An iteration is a step of the optimizer: each GPU runs its images in {} parts one after the other{}."
 )
 _PACKED = (
-    "On each GPU {} trainings take turns, a process each, without MPS: times are of one, memory is of all; "
+    "On each GPU {} take turns, a process each, without MPS: times are of one, memory is of all; "
     "their hosts take turns, too, where the machine has fewer vCPUs than trainings."
 )
 _ONCE = ", and gradients are exchanged once, with the last"
@@ -496,7 +513,8 @@ def scope_of(
         f"Covers the training pass (forward, backward, weight update) on {_gpus(question)}; {loading}.",
         f"Mode: {', '.join([*words, *(['autotune'] if question.autotune else [])])}. "
         f"Host: {', '.join(dict.fromkeys(columns['host']))}.",
-        *([_PACKED.format(question.per_gpu)] * (question.per_gpu != 1)),
+        *([_PACKED.format(f"{question.per_gpu} trainings")] * (question.per_gpu != 1)),
+        *([_PACKED.format(f"this training and {question.beside}")] if question.beside else []),
         *([_PARTS.format(question.parts, _ONCE * (question.n_gpus > 1))] * (question.parts > 1)),
         *([_COPIES] if resolved.images_from_host and question.framework in model.fed_frameworks else []),
         *resolved.other_forms,

@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from itertools import chain, product
+from itertools import chain, product, repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,22 +62,27 @@ _FEWEST_COMPARED = 32  # a GPU that holds fewer images is not compared at what i
 
 
 def largest_local_batch_sizes(
-    table: LayerTable, devices: Sequence[tuple[Gpu, Mode]], n_gpus: int = 1, per_gpu: int = 1
+    table: LayerTable,
+    devices: Sequence[tuple[Gpu, Mode]],
+    n_gpus: int = 1,
+    per_gpu: int = 1,
+    others_gib: Iterable[float] = repeat(0.0),
 ) -> list[int | None]:
-    """Largest batch size on each GPU whose estimated peak fits in its memory.
+    """Largest batch size on each GPU whose estimated peak fits in its memory, of which others have `others_gib`.
 
     Of `n_gpus` GPUs together, each with `per_gpu` such trainings; for one, a multiple of the parts of the mini-batch,
     at most 65,536. None where not even one image fits.
     """
-    parts, limits = table.parts, dict[Mode, set[float]]()
-    for gpu, mode in devices:
-        limits.setdefault(mode, set()).add(usable_gib(gpu))
-    of_memory: dict[tuple[float, Mode], int] = {}
-    for mode, gib in limits.items():
-        sizes = largest_batches_within(table, [memory / per_gpu for memory in gib], mode)
-        whole_parts = (size - size % parts for size in sizes)
-        of_memory |= {(memory, mode): size for memory, size in zip(gib, whole_parts, strict=True)}
-    return [n_gpus * of_memory[usable_gib(gpu), mode] or None for gpu, mode in devices]
+    limits: dict[Mode, dict[float, int]] = {}
+    rooms = [
+        (mode, (usable_gib(gpu) - taken_gib) / per_gpu)
+        for (gpu, mode), taken_gib in zip(devices, others_gib, strict=False)
+    ]
+    for mode, gib in rooms:
+        limits.setdefault(mode, {})[gib] = 0
+    for mode, sizes in limits.items():
+        sizes |= zip(sizes, largest_batches_within(table, list(sizes), mode), strict=True)
+    return [n_gpus * (limits[mode][gib] - limits[mode][gib] % table.parts) or None for mode, gib in rooms]
 
 
 def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpus: int = 1) -> list[int]:
@@ -280,7 +285,8 @@ class Iterations:
     `beside_loader`: the times follow a training whose host worked beside its loader. `grid` holds one GPU of each
     device at all batch sizes that were computed, device by device, and `factor` is what times were multiplied by.
     `per_gpu` trainings share each GPU: times are of one of them, `memory_gib` is of all; until `on_vcpus` says how many
-    trainings `per_vcpu` of the machine there are, times are of one by itself.
+    trainings `per_vcpu` of the machine there are, times are of one by itself. They are equal, unless `beside` has the
+    other ones, a row for each device.
     """
 
     resolved: ResolvedQuestion
@@ -298,6 +304,7 @@ class Iterations:
     per_gpu: Places
     per_vcpu: Array
     grid: Iterations | None = None
+    beside: Sequence[Iterations] = ()
 
     @classmethod
     def of(
@@ -436,8 +443,15 @@ class Iterations:
             return self
         sizes = self.grid.local_batch_size[: len(self.grid.device) // len(self.devices.pairs)]
         rows = self.grid.rows(len(sizes) * self.device + np.searchsorted(sizes, local_batch_size))
-        shared = rows.with_teams(self.teams, self.team).scaled(self.factor).packed(self.per_gpu)
+        shared = rows.with_teams(self.teams, self.team).scaled(self.factor).packed(self.per_gpu, self.beside)
         return replace(shared.on_vcpus(self.per_vcpu), beside_loader=self.beside_loader)
+
+    def largest(self, per_gpu: int) -> list[int | None]:
+        """Largest batch size on one GPU of each device with this number of equal trainings, or beside the others."""
+        if not self.beside:
+            return self.devices.largest(per_gpu)
+        others_gib: Array = np.sum([other.memory_gib for other in self.beside], axis=0)
+        return largest_local_batch_sizes(self.table, self.devices.pairs, others_gib=others_gib.tolist())
 
     @cached_property
     def fits(self) -> NDArray[np.bool_]:
@@ -477,25 +491,27 @@ class Iterations:
         times = {name: ms * factor for name, ms in self.times.items()}
         return replace(self, times=times, one_ms=self.one_ms * factor, factor=self.factor * factor)
 
-    def packed(self, per_gpu: Places) -> Iterations:
+    def packed(self, per_gpu: Places, beside: Sequence[Iterations] = ()) -> Iterations:
         """Rows of a training by itself as those of one of `per_gpu` on the same GPU, whose times `on_vcpus` changes.
 
-        SchemaError for several on a CPU.
+        `beside`: the others, where they differ. SchemaError for several on a CPU.
         """
         if (per_gpu == 1).all():
             return self
         if cpu := next((gpu.name for gpu in self.devices.gpus if is_cpu(gpu.name)), None):
-            raise SchemaError(f"{named('per_gpu')}: {cpu} is a CPU. Leave it out, or name GPUs.").about(
-                "per_gpu"
-            )
-        return replace(self, memory_gib=self.memory_gib * per_gpu, per_gpu=per_gpu)
+            option = "beside" if beside else "per_gpu"
+            raise SchemaError(f"{named(option)}: {cpu} is a CPU. Leave it out, or name GPUs.").about(option)
+        memory_gib = self.memory_gib * (1 if beside else per_gpu)
+        memory_gib += sum(other.memory_gib[self.device] for other in beside)
+        return replace(self, memory_gib=memory_gib, per_gpu=per_gpu, beside=beside)
 
     def on_vcpus(self, per_vcpu: Array) -> Iterations:
         """Rows of `packed` on a machine with this number of trainings for each of its vCPUs."""
         if (self.per_gpu == 1).all():
             return self
         spread = np.array(list(map(ratios_of("packed").spread_on, self.devices.gpus)))[self.device]
-        times = packed_times(self.times, self.per_gpu, per_vcpu, spread)
+        others = [{name: ms[self.device] for name, ms in other.times.items()} for other in self.beside]
+        times = packed_times(self.times, self.per_gpu, per_vcpu, spread, others)
         return replace(self, times=times, per_vcpu=per_vcpu)
 
     def reasons(self) -> list[Reasons]:

@@ -161,7 +161,7 @@ class OfferRows:
         }
         time_ms = numbers["iteration_time_ms"]
         busy_ms, product_ms = times["gpu_time_ms"], power.product_ms[device] * sizes
-        packed = iterations.per_gpu
+        packed = math.nan if iterations.beside else iterations.per_gpu  # unlike ones take unlike power
         numbers["power_w"] = power_w(limit_w, time_ms, packed * busy_ms, packed * product_ms)
         numbers["throughput_samples_per_s"] = 1000.0 * numbers["batch_size"] / time_ms
         return cls(iterations, offers, offer, working, numbers)
@@ -217,7 +217,8 @@ def _in_steps(hours: ArrayLike, step_h: ArrayLike, to_whole: np.ufunc) -> Array:
 def _loaded(iterations: Iterations, feed: Feed | None, working: Places) -> dict[str, NDArray[Any]]:
     """What loading makes of iterations, of whose machines `working` GPUs work; as of `with_loading`."""
     sizes, beside, waited_ms = iterations.local_batch_size, iterations.beside_loader, iterations.waited_ms
-    times = iterations.times | {"gpu_time_ms": iterations.per_gpu * iterations.times["gpu_time_ms"]}
+    times = iterations.times
+    times = times | {"gpu_time_ms": times.get("shared_gpu_ms", times["gpu_time_ms"])}
     return with_loading(feed, sizes, working, times, beside, waited_ms, iterations.table.parts)
 
 
@@ -227,17 +228,18 @@ def rented_rows(
     local_batch_sizes: Sequence[int],
     rentals: Sequence[Rental],
     shared_by: Collection[int] = (),
+    beside: Sequence[Iterations] = (),
 ) -> OfferRows:
     """A row for each GPU of a question, as rented, and each of these batch sizes of one GPU, without their epochs.
 
-    `shared_by`: as of `Iterations.of`.
+    `shared_by`: as of `Iterations.of`; `beside`: other trainings on each GPU, as of `Iterations.packed`.
     """
     trainings = [(resolved.training, resolved.devices)]
     iterations = Iterations.of(resolved, table, trainings, local_batch_sizes, shared_by=shared_by)
     if resolved.question.n_gpus > 1:
         iterations = iterations.with_teams([rental.team for rental in rentals], iterations.device)
-    per_gpu = resolved.team.trainings
-    iterations = iterations.packed(np.full(iterations.device.shape, per_gpu))
+    per_gpu = resolved.team.trainings + len(beside)
+    iterations = iterations.packed(np.full(iterations.device.shape, per_gpu), beside)
     offers = [rental.offer for rental in rentals]
     feed = feed_of_rentals(resolved, table.image_size, offers)
     return OfferRows.of(iterations, Offers.of(resolved, offers, feed), iterations.device, per_gpu)
@@ -287,9 +289,14 @@ def epochs(
 
 
 @lru_cache(maxsize=512)
-def energy_basis(gpu: Gpu) -> EnergyBasis:
-    """Basis of a GPU's energy: measured power or its power limit, or why the energy is unknown."""
+def energy_basis(gpu: Gpu, differ: bool = False) -> EnergyBasis:
+    """Basis of a GPU's energy: measured power or its power limit, or why the energy is unknown.
+
+    `differ`: trainings that differ share the GPU.
+    """
     limit_w = power_limit_w(gpu)
+    if differ:
+        return EnergyBasis("unknown", "unknown: trainings that differ share the GPU's power")
     if is_cpu(gpu.name):
         return EnergyBasis("unknown", "unknown: the power of CPUs was not measured")
     if limit_w is None:

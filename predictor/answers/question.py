@@ -185,6 +185,9 @@ class Question:
     per_gpu: int | str = option(1,
         "Trainings that share each GPU, a process each, without MPS; auto takes the number that costs least.",
         "trainings", _TRAINING, low=1, high=MAX_PER_GPU, answers=("predict", "compare", "memory"))
+    beside: str | None = option(None,
+        "What else trains on each GPU, without MPS: CNN:BATCH or CNN@SIZE:BATCH, such as resnet50:64; repeat it.",
+        "names", _TRAINING, answers=("predict",))
     host: str | None = _timed(None,
         "The machine around the GPU, which enqueues its kernels: a name, or a file of `epochcast host` or `profile`.",
         usual="a usual machine")
@@ -401,6 +404,7 @@ class TeamOptions:
     sync_batch_norm: bool = False
     parallel: str = PARALLELS[0]
     per_gpu: int | str = 1
+    beside: str | None = None
 
     @property
     def trainings(self) -> int:
@@ -429,11 +433,17 @@ class TeamOptions:
                 f"{self.n_gpus}. "
                 "Leave the method out: several GPUs need the GPU's time apart from the host's."
             ).about("method")
-        if self.per_gpu != 1 and (self.n_gpus > 1 or method in WHOLE_METHODS):
-            beside = "n_gpus" if self.n_gpus > 1 else "method"
+        shared = "beside" if self.beside else "per_gpu"
+        if (self.beside or self.per_gpu != 1) and (self.n_gpus > 1 or method in WHOLE_METHODS):
+            other = "n_gpus" if self.n_gpus > 1 else "method"
             raise SchemaError(
-                f"{named('per_gpu')} {self.per_gpu} needs the GPU's time apart from the host's, of trainings on one "
-                f"GPU each. Leave out {named(beside)}, or {named('per_gpu')}."
+                f"{named(shared)} {getattr(self, shared)} needs the GPU's time apart from the host's, of trainings on "
+                f"one GPU each. Leave out {named(other)}, or {named(shared)}."
+            ).about(shared)
+        if self.beside and self.per_gpu != 1:
+            raise SchemaError(
+                f"{named('beside')} names each other training on the GPU, and {named('per_gpu')} {self.per_gpu} counts "
+                f"equal ones. Pass one of them: {named('beside')} can name the same training several times."
             ).about("per_gpu")
         if self.n_gpus % self.nodes:
             raise OutOfRangeError(

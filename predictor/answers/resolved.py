@@ -48,7 +48,7 @@ from predictor.catalogue.providers import chosen_offers
 from predictor.checks import MAX_BATCH_SIZE, as_list, of_kind, positive_number, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import has_own_image_size, other_form_in_words, resolve_cnn
-from predictor.errors import DataError, LeftOutWarning, OutOfRangeError, SchemaError
+from predictor.errors import DataError, EpochcastError, LeftOutWarning, OutOfRangeError, SchemaError
 from predictor.measurements.hosts import HostMeasurement, is_host_file, read_host
 from predictor.measurements.inputs import InputMeasurement, read_input
 from predictor.measurements.shortest import check_not_too_short, check_rows_not_too_short
@@ -281,6 +281,32 @@ class ResolvedQuestion:
                     "What is predicted is training: give it as it is trained, with loss.backward()."
                 )
         return tables
+
+    @cached_property
+    def side_by_side(self) -> list[tuple[LayerTable, int]]:
+        """Layer table and batch size of the question's training, and of each one `beside` it on the same GPU.
+
+        SchemaError unless the question has one CNN and one batch size and no anchors.
+        """
+        question, tables, sizes = self.question, self.tables, list(self.question.batch_sizes or [])
+        if (len(tables), len(sizes)) != (1, 1) or question.anchors:
+            counts = len(tables), len(sizes), len(as_list(question.anchors))
+            text = "{} CNNs, {} batch sizes and {} anchors. Pass one CNN and one batch size".format(*counts)
+            raise SchemaError(
+                f"{named('beside')} {question.beside} is about others beside one training, and given are {text}."
+            ).about("beside")
+        sides = [(tables[0], sizes[0])]
+        for text in str(question.beside).split(","):
+            cnn, _, size = text.strip().rpartition(":")
+            image_size = None if "@" in cnn else question.image_size
+            try:
+                batch_size = whole_number(f"{text!r}: batch size", size, 1, MAX_BATCH_SIZE)
+                other = replace(question, cnn=cnn, batch_sizes=batch_size, image_size=image_size, beside=None)
+                sides += zip(ResolvedQuestion(other).tables, other.batch_sizes, strict=True)
+            except EpochcastError as error:
+                message = f"{named('beside')}: {error} Each is CNN:BATCH, such as resnet50:64."
+                raise type(error)(message).about("beside") from None
+        return sides
 
     def image_size_of(self, cnn: object) -> int | None:
         """Image size at which `cnn` is trained: as given, else the data set's; None leaves it to the CNN.

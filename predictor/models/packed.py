@@ -7,7 +7,7 @@ costs some. ``benchmarks/packed.py`` judges the law.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,33 +40,67 @@ def packed_ms(
 ) -> Array:
     """Iteration of one of `per_gpu` equal trainings on a GPU, in ms, from its own times; of one it is `alone_ms`.
 
-    max(`beside_others_ms`, per_gpu x `switches` x GPU time). Unlike trainings get equal shares of the GPU's time, too;
-    what one does not need, the others share.
+    max(`beside_others_ms`, per_gpu x `switches` x GPU time).
     """
     beside_ms = beside_others_ms(alone_ms, host_ms, per_vcpu)
     shared = np.maximum(beside_ms, per_gpu * ratios_of(ENTRY)["switches"] * gpu_ms)
     return np.where(per_gpu > 1, shared, alone_ms)
 
 
-def packed_times(
-    times: Mapping[str, Array], per_gpu: NDArray[np.int64], per_vcpu: Array, spread: Array
-) -> dict[str, Array]:
-    """Times of one of `per_gpu` equal trainings on a GPU from those of one by itself, by the same names.
+def turns_of_each(needs: Array) -> Array:
+    """Times that its GPU time takes a training which waits for the GPU, beside others; at most their number.
 
-    All of shape (n_rows,). GPU and host time stay those of one. `spread`: half width of the 90 % interval of ln of
-    `switches`. Each end is the longer one of host and GPU, as the estimate is.
+    `needs`: share of the GPU's time, switches included, that each training on it asks for, in the first axis. Each gets
+    an equal share; what one does not need, the others share.
     """
-    ratios = ratios_of(ENTRY)
-    alone_ms, gpu_ms, host_ms = (times[f"{name}_time_ms"] for name in ("iteration", "gpu", "host"))
-    beside_ms = beside_others_ms(alone_ms, host_ms, per_vcpu)
-    changed = {**times, "iteration_time_ms": packed_ms(alone_ms, gpu_ms, host_ms, per_gpu, per_vcpu)}
-    for end, sign in (("low", -1.0), ("high", 1.0)):
-        own_ms = times[f"{end}_ms"]
-        by_host = np.log(beside_others_ms(alone_ms, host_ms, per_vcpu, sign * ratios.host_spread) / beside_ms)
-        end_ms = beside_ms * np.exp(sign * np.hypot(np.log(own_ms / alone_ms), by_host))
-        turns_ms = per_gpu * ratios["switches"] * np.exp(sign * spread) * times[f"gpu_{end}_ms"]
-        changed[f"{end}_ms"] = np.where(per_gpu > 1, np.maximum(end_ms, turns_ms), own_ms)
+    rising = np.sort(needs, axis=0)
+    before = np.cumsum(rising, axis=0) - rising
+    waiting = np.arange(len(rising), 0, -1).reshape(-1, *[1] * (rising.ndim - 1))
+    turns: Array = 1.0 / np.max((1.0 - before) / waiting, axis=0)
+    return turns
+
+
+def packed_times(
+    times: Mapping[str, Array],
+    per_gpu: NDArray[np.int64],
+    per_vcpu: Array,
+    spread: Array,
+    others: Sequence[Mapping[str, Array]] = (),
+) -> dict[str, Array]:
+    """Times of one of `per_gpu` trainings on a GPU from those of one by itself, by the same names.
+
+    All of shape (n_rows,). GPU and host time stay those of one; `shared_gpu_ms` is the GPU's, the turns of others
+    included. `others` are times of the other trainings by
+    themselves; without, all are equal. `spread`: half width of the 90 % interval of ln of `switches`. Each end is the
+    longer one of host and GPU, as the estimate is.
+    """
+    changed, together = dict(times), (times, *others)
+    for sign, (end, gpu_end) in _ENDS.items():
+        own_ms = _end_beside_others_ms(times, per_vcpu, sign)
+        others_ms = [
+            _end_beside_others_ms(own, per_vcpu, -sign) for own in others
+        ]  # faster hosts ask for more
+        turn_ms = [ratios_of(ENTRY)["switches"] * np.exp(sign * spread) * own[gpu_end] for own in together]
+        turns = turns_of_each(np.divide(turn_ms, [own_ms, *others_ms])) if others else per_gpu
+        changed["shared_gpu_ms"] = changed.get("shared_gpu_ms", turns * times["gpu_time_ms"])
+        changed[end] = np.where(per_gpu > 1, np.maximum(own_ms, turns * turn_ms[0]), times[end])
     return changed
+
+
+_ENDS = {
+    0.0: ("iteration_time_ms", "gpu_time_ms"),
+    -1.0: ("low_ms", "gpu_low_ms"),
+    1.0: ("high_ms", "gpu_high_ms"),
+}
+
+
+def _end_beside_others_ms(times: Mapping[str, Array], per_vcpu: Array, sign: float) -> Array:
+    """`beside_others_ms` of a training, or an end of its interval: those of its own and of the host's factor."""
+    end = _ENDS[sign][0]
+    alone_ms, host_ms = times["iteration_time_ms"], times["host_time_ms"]
+    beside_ms = beside_others_ms(alone_ms, host_ms, per_vcpu)
+    host_end_ms = beside_others_ms(alone_ms, host_ms, per_vcpu, sign * ratios_of(ENTRY).host_spread)
+    return beside_ms * np.exp(sign * np.hypot(np.log(times[end] / alone_ms), np.log(host_end_ms / beside_ms)))
 
 
 def packed_reasons(gpu: Gpu, mode: Mode, per_vcpu: float) -> tuple[Reason, ...]:

@@ -56,7 +56,7 @@ def read_by(answer):
 
 WITH_OPTIONS = {
     "predict": QUESTION,
-    "compare": QUESTION | PLAN,
+    "compare": (QUESTION | PLAN) - {"beside"},
     "explain": read_by("explain"),
     "parallel_ways": read_by("parallel"),
     "largest_batch_size": read_by("memory"),

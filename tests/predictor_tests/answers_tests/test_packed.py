@@ -8,7 +8,7 @@ from predictor.answers.answer import predict
 from predictor.answers.check import Speed, check
 from predictor.answers.compare import compare
 from predictor.answers.question import Plan, Question
-from predictor.errors import OutOfRangeError, SchemaError
+from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError
 from predictor.models.packed import packed_ms
 from predictor.models.ratios import ratios_of
 
@@ -31,6 +31,25 @@ def test_trainings_use_what_others_leave_idle_until_the_gpu_is_full(
 ):
     times = map(np.array, ([alone_ms], [gpu_ms], [host_ms]))
     assert packed_ms(*times, np.array([per_gpu])) == pytest.approx([together_ms], rel=1e-3)
+
+
+def test_unlike_trainings_get_equal_shares_and_what_others_leave():
+    rows = predict(**SMALL, beside="resnet50@224:64,lenet5:8")
+    assert [(row.cnn, row.image_size, row.batch_size, row.per_gpu) for row in rows] == [
+        ("resnet18", 32, 128, 3), ("resnet50", 224, 64, 3), ("lenet5", 32, 8, 3)
+    ]  # fmt: skip
+    small, large, tiny = rows
+    assert {round(row.peak_memory_gib, 6) for row in rows} == {round(small.peak_memory_gib, 6)}
+    law = ratios_of("packed")
+    need = sum(law["switches"] * row.gpu_time_ms / row.iteration_time_ms for row in rows)
+    assert need == pytest.approx(1)  # the large one takes what the others leave
+    for row in (small, tiny):
+        assert row.iteration_time_ms == pytest.approx(law["host"] * row.host_time_ms, rel=0.05)
+    assert all(row.low_ms < row.iteration_time_ms < row.high_ms for row in rows)
+    [equal], [alike, _] = predict(**SMALL, per_gpu=2), predict(**SMALL, beside="resnet18@32:128")
+    assert (alike.high_ms, alike.peak_memory_gib) == (equal.high_ms, equal.peak_memory_gib)
+    assert (large.power_w, large.energy_basis.kind) == (None, "unknown")
+    assert large.largest_batch_size < predict("resnet50", H100, 64)[0].largest_batch_size
 
 
 def test_the_law_holds_for_held_back_cnns_and_for_trainings_measured_after_its_fit():
@@ -78,6 +97,12 @@ def test_hosts_take_turns_where_an_offer_has_fewer_vcpus_than_trainings(tmp_path
         ({"per_gpu": "many"}, SchemaError, "per_gpu"),
         ({"per_gpu": "auto"}, SchemaError, "Compare them"),
         ({"per_gpu": 2, "n_gpus": 2, "batch_sizes": 128}, SchemaError, "n_gpus"),
+        ({"beside": "resnet50"}, SchemaError, "Each is CNN:BATCH"),
+        ({"beside": "resnet5:64"}, UnknownCnnError, "Nearest: 'resnet50'"),
+        ({"beside": "resnet50:64", "batch_sizes": [64, 128]}, SchemaError, "2 batch sizes"),
+        ({"beside": "resnet50@224:1024"}, OutOfRangeError, "nine tenths"),
+        ({"beside": "resnet50:64", "per_gpu": 2}, SchemaError, "counts equal ones"),
+        ({"beside": "resnet50:64", "n_gpus": 2}, SchemaError, "Leave out n_gpus"),
         ({"per_gpu": 2, "method": "flops-ratio", "anchors": [{"gpu": H100, "batch_size": 128, "iteration_time_ms": 9}]},
          SchemaError, "method"),
     ],
