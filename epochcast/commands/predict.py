@@ -165,7 +165,7 @@ def _what_fits(records: Sequence[Record], question: Question) -> str:
 
 def _time_and_cost(record: Record) -> str:
     factor = 1 / record["scaling_efficiency"]
-    slower = f", {factor:.2g} x as long as alone on the GPU" * (record["per_gpu"] > 1)
+    slower = f", {factor:.2g} x as long as by itself on the GPU" * (record["per_gpu"] > 1)
     if record["epoch_time_s"] is None:
         return f"{_iteration(record)} ms an iteration{slower}"
     cost = "" if record["cost_usd"] is None else f", US$ {_cost(record)}"

@@ -282,7 +282,7 @@ _answered = lru_cache(maxsize=4096)(as_answered)  # GPUs and batch sizes share a
 
 
 def _used(places: Places) -> tuple[list[int], Places]:
-    """The places that are used, and which of these each is."""
+    """The places that are used, and at which of them each lies."""
     used = np.flatnonzero(np.bincount(places))  # a fifth of the time of np.unique, which loads numpy.ma first
     return used.tolist(), np.searchsorted(used, places)
 
@@ -423,10 +423,10 @@ def _side_by_side(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, NDArr
     rentals = rentals_of(resolved, [gpu for gpu, _ in resolved.devices])
     trainings, sides = [(resolved.training, resolved.devices)], resolved.side_by_side
     resolved.local_sizes([size for _, size in sides])  # refuses what no GPU runs so
-    alone = [Iterations.of(resolved, table, trainings, [size]) for table, size in sides]
+    by_itself = [Iterations.of(resolved, table, trainings, [size]) for table, size in sides]
     for at, (table, size) in enumerate(sides):
-        others = [*alone[:at], *alone[at + 1 :]]
-        rows = rented_rows(resolved, table, [size], rentals, [1], others).with_epochs()
+        neighbours = [*by_itself[:at], *by_itself[at + 1 :]]
+        rows = rented_rows(resolved, table, [size], rentals, [1], neighbours).with_epochs()
         yield rows, np.ones(len(rentals), dtype=bool)
 
 

@@ -450,7 +450,7 @@ class Iterations:
         """Largest batch size on one GPU of each device with this number of equal trainings, or beside the others."""
         if not self.beside:
             return self.devices.largest(per_gpu)
-        others_gib: Array = np.sum([other.memory_gib for other in self.beside], axis=0)
+        others_gib: Array = np.sum([neighbour.memory_gib for neighbour in self.beside], axis=0)
         return largest_local_batch_sizes(self.table, self.devices.pairs, others_gib=others_gib.tolist())
 
     @cached_property
@@ -502,7 +502,7 @@ class Iterations:
             option = "beside" if beside else "per_gpu"
             raise SchemaError(f"{named(option)}: {cpu} is a CPU. Leave it out, or name GPUs.").about(option)
         memory_gib = self.memory_gib * (1 if beside else per_gpu)
-        memory_gib += sum(other.memory_gib[self.device] for other in beside)
+        memory_gib += sum(neighbour.memory_gib[self.device] for neighbour in beside)
         return replace(self, memory_gib=memory_gib, per_gpu=per_gpu, beside=beside)
 
     def on_vcpus(self, per_vcpu: Array) -> Iterations:
@@ -510,8 +510,10 @@ class Iterations:
         if (self.per_gpu == 1).all():
             return self
         spread = np.array(list(map(ratios_of("packed").spread_on, self.devices.gpus)))[self.device]
-        others = [{name: ms[self.device] for name, ms in other.times.items()} for other in self.beside]
-        times = packed_times(self.times, self.per_gpu, per_vcpu, spread, others)
+        neighbours = [
+            {name: ms[self.device] for name, ms in neighbour.times.items()} for neighbour in self.beside
+        ]
+        times = packed_times(self.times, self.per_gpu, per_vcpu, spread, neighbours)
         return replace(self, times=times, per_vcpu=per_vcpu)
 
     def reasons(self) -> list[Reasons]:

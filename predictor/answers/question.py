@@ -435,10 +435,10 @@ class TeamOptions:
             ).about("method")
         shared = "beside" if self.beside else "per_gpu"
         if (self.beside or self.per_gpu != 1) and (self.n_gpus > 1 or method in WHOLE_METHODS):
-            other = "n_gpus" if self.n_gpus > 1 else "method"
+            unfit_name = "n_gpus" if self.n_gpus > 1 else "method"
             raise SchemaError(
                 f"{named(shared)} {getattr(self, shared)} needs the GPU's time apart from the host's, of trainings on "
-                f"one GPU each. Leave out {named(other)}, or {named(shared)}."
+                f"one GPU each. Leave out {named(unfit_name)}, or {named(shared)}."
             ).about(shared)
         if self.beside and self.per_gpu != 1:
             raise SchemaError(

@@ -301,10 +301,12 @@ class ResolvedQuestion:
             image_size = None if "@" in cnn else question.image_size
             try:
                 batch_size = whole_number(f"{text!r}: batch size", size, 1, MAX_BATCH_SIZE)
-                other = replace(question, cnn=cnn, batch_sizes=batch_size, image_size=image_size, beside=None)
-                sides += zip(ResolvedQuestion(other).tables, other.batch_sizes, strict=True)
+                neighbour = replace(
+                    question, cnn=cnn, batch_sizes=batch_size, image_size=image_size, beside=None
+                )
+                sides += zip(ResolvedQuestion(neighbour).tables, neighbour.batch_sizes, strict=True)
             except EpochcastError as error:
-                message = f"{named('beside')}: {error} Each is CNN:BATCH, such as resnet50:64."
+                message = f"{named('beside')}: {error} Write CNN:BATCH, such as resnet50:64."
                 raise type(error)(message).about("beside") from None
         return sides
 

@@ -50,8 +50,8 @@ def packed_ms(
 def turns_of_each(needs: Array) -> Array:
     """Times that its GPU time takes a training which waits for the GPU, beside others; at most their number.
 
-    `needs`: share of the GPU's time, switches included, that each training on it asks for, in the first axis. Each gets
-    an equal share; what one does not need, the others share.
+    `needs`: share of the GPU's time, switches included, that each training on it asks for, in the first axis. All get
+    equal shares; what one does not need, the others share.
     """
     rising = np.sort(needs, axis=0)
     before = np.cumsum(rising, axis=0) - rising
@@ -65,23 +65,23 @@ def packed_times(
     per_gpu: NDArray[np.int64],
     per_vcpu: Array,
     spread: Array,
-    others: Sequence[Mapping[str, Array]] = (),
+    neighbours: Sequence[Mapping[str, Array]] = (),
 ) -> dict[str, Array]:
     """Times of one of `per_gpu` trainings on a GPU from those of one by itself, by the same names.
 
     All of shape (n_rows,). GPU and host time stay those of one; `shared_gpu_ms` is the GPU's, the turns of others
-    included. `others` are times of the other trainings by
+    included. `neighbours` are times of the other trainings by
     themselves; without, all are equal. `spread`: half width of the 90 % interval of ln of `switches`. Each end is the
     longer one of host and GPU, as the estimate is.
     """
-    changed, together = dict(times), (times, *others)
+    changed, together = dict(times), (times, *neighbours)
     for sign, (end, gpu_end) in _ENDS.items():
         own_ms = _end_beside_others_ms(times, per_vcpu, sign)
-        others_ms = [
-            _end_beside_others_ms(own, per_vcpu, -sign) for own in others
+        neighbours_ms = [
+            _end_beside_others_ms(own, per_vcpu, -sign) for own in neighbours
         ]  # faster hosts ask for more
         turn_ms = [ratios_of(ENTRY)["switches"] * np.exp(sign * spread) * own[gpu_end] for own in together]
-        turns = turns_of_each(np.divide(turn_ms, [own_ms, *others_ms])) if others else per_gpu
+        turns = turns_of_each(np.divide(turn_ms, [own_ms, *neighbours_ms])) if neighbours else per_gpu
         changed["shared_gpu_ms"] = changed.get("shared_gpu_ms", turns * times["gpu_time_ms"])
         changed[end] = np.where(per_gpu > 1, np.maximum(own_ms, turns * turn_ms[0]), times[end])
     return changed

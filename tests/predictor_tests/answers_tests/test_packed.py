@@ -97,7 +97,7 @@ def test_hosts_take_turns_where_an_offer_has_fewer_vcpus_than_trainings(tmp_path
         ({"per_gpu": "many"}, SchemaError, "per_gpu"),
         ({"per_gpu": "auto"}, SchemaError, "Compare them"),
         ({"per_gpu": 2, "n_gpus": 2, "batch_sizes": 128}, SchemaError, "n_gpus"),
-        ({"beside": "resnet50"}, SchemaError, "Each is CNN:BATCH"),
+        ({"beside": "resnet50"}, SchemaError, "Write CNN:BATCH"),
         ({"beside": "resnet5:64"}, UnknownCnnError, "Nearest: 'resnet50'"),
         ({"beside": "resnet50:64", "batch_sizes": [64, 128]}, SchemaError, "2 batch sizes"),
         ({"beside": "resnet50@224:1024"}, OutOfRangeError, "nine tenths"),
