@@ -119,19 +119,19 @@ def ranges_of(iterations: pd.DataFrame, rows: Rows) -> Ranges:
 def reasons(
     ranges: Ranges, table: LayerTable, devices: Sequence[tuple[Gpu, Mode]], batch_sizes: NDArray[np.float64]
 ) -> list[tuple[tuple[Reason, ...], ...]]:
-    """Reasons for caution, for each GPU with its mode, at each batch size."""
+    """Reasons for caution, for each GPU with its mode, at each batch size; equal ones are one tuple."""
     low, high = ranges.batch_size
     larger = Reason("batch", f"measured from {low} to {high}")
     smaller = replace(larger, towards=("low",))  # it takes no longer than those measured
     sizes = (batch_sizes / table.parts).tolist()
     outside = [(smaller,) * (n < low) + (larger,) * (n > high) for n in sizes]
     of_cnn = (*_of_cnn(ranges, table), *of_table(table))
-    by_device = []
-    for of_device in _of_devices(ranges, tuple(devices)):
-        # Batch sizes share their tuples.
+    by_reasons: dict[tuple[Reason, ...], tuple[tuple[Reason, ...], ...]] = {}
+    of_devices = _of_devices(ranges, tuple(devices))
+    for of_device in dict.fromkeys(of_devices):
         by_size = {beyond: (*of_device, *of_cnn, *beyond) for beyond in dict.fromkeys(outside)}
-        by_device.append(tuple([by_size[beyond] for beyond in outside]))
-    return by_device
+        by_reasons[of_device] = tuple([by_size[beyond] for beyond in outside])
+    return [by_reasons[of_device] for of_device in of_devices]
 
 
 def of_table(table: LayerTable) -> tuple[Reason, ...]:

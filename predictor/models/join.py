@@ -29,7 +29,7 @@ def join_host(gpu_ms: Array, host_ms: Array, sharpness: Array | float = SHARPNES
     """Iteration time in ms of GPU and host time: ((1.02 g)^s + h^s)^(1/s); g itself where there is no host, h = 0."""
     launched = gpu_ms * np.where(host_ms > 0, LAUNCHED, 1.0)
     longer = np.maximum(launched, host_ms)  # keeps the powers finite
-    return longer * ((launched / longer) ** sharpness + (host_ms / longer) ** sharpness) ** (1.0 / sharpness)
+    return longer * (1.0 + (np.minimum(launched, host_ms) / longer) ** sharpness) ** (1.0 / sharpness)
 
 
 def join_shares(gpu_ms: Array, host_ms: Array, sharpness: Array | float = SHARPNESS) -> tuple[Array, Array]:

@@ -26,7 +26,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import ArtifactError, EpochcastError, OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file, replace_file
 from predictor.measurements.hosts import HostMeasurement
-from predictor.models.base import Case, check_image_size, table_of
+from predictor.models.base import Case, Measuring, check_image_size, table_of
 from predictor.models.chainer import CHAINER_BY_PYTORCH, check_chainer, pytorch_host
 from predictor.models.compiled import COMPILED
 from predictor.models.epochs import Epochs
@@ -75,10 +75,10 @@ class _Question:
     host: str | HostMeasurement | None
     from_host: bool
 
-    def case(self, gpu: Gpu, mode: Mode) -> Case:
+    def case(self, gpu: Gpu, mode: Mode, measuring: Measuring = Measuring()) -> Case:  # noqa: B008 - a tuple
         """The question on one device."""
         table = self.table
-        return Case(table.cnn, table.image_size, table, gpu, mode, self.batches, self.anchors)
+        return Case(table.cnn, table.image_size, table, gpu, mode, self.batches, self.anchors, measuring)
 
 
 @dataclass(eq=False)
@@ -359,8 +359,7 @@ class Model(Epochs):
             check_precision(find_gpu(anchor.gpu), anchor.precision or mode.precision)
         measuring = measuring_on(question.host, question.table, mode, self.roofline.law_)
         measuring = measuring._replace(copies=question.from_host and mode.framework in self.fed_frameworks)
-        cases = [replace(question.case(gpu, mode), measuring=measuring) for gpu in gpus]
-        return self.roofline.forecasts(cases)
+        return self.roofline.forecasts([question.case(gpu, mode, measuring) for gpu in gpus])
 
     def hosts(self) -> list[str]:
         """Names of the hosts in the training data."""

@@ -18,10 +18,14 @@ DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """A library by the array API standard (2024.12), and how its arrays become NumPy's."""
+    """A library by the array API standard (2024.12), and how its arrays become NumPy's.
+
+    `n_at_once`: numbers in an array with which its processor computes fastest; of a CPU, what its cache holds.
+    """
 
     xp: ModuleType
     to_numpy: Callable[[Any], NDArray[np.float64]]
+    n_at_once: int = 2**17
 
     def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
         """Pickled by the name of the device, for modules cannot be."""
@@ -29,6 +33,9 @@ class Arrays:
 
 
 NUMPY = Arrays(np, np.asarray)
+np.empty(2**22 - 2**10)
+"""Freed at once, just below 32 MiB: glibc keeps freed memory up to twice the largest block that it gave back, and would
+else return each array of a question about all GPUs (3,800 page faults, two thirds of its time)."""
 
 
 def arrays_on(device: str) -> Arrays:
@@ -53,4 +60,4 @@ def arrays_on(device: str) -> Arrays:
         raise BackendUnavailableError(
             f"CuPy finds no usable GPU ({error}). Leave device 'cuda' out, or check `nvidia-smi`."
         ) from None
-    return Arrays(cupy, cupy.asnumpy)
+    return Arrays(cupy, cupy.asnumpy, 2**24)

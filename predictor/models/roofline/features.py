@@ -59,7 +59,9 @@ class FamilyKernels:
         """Roofline time in fp32, in ms: work over sustained rate, joined, plus the launch."""
         if self.family in BOUND_BY_TRAFFIC:
             return self._memory_ms + LAUNCH_MS
-        joined: Array = self._compute_ms * self.xp.sqrt(self._joined) + LAUNCH_MS
+        joined: Array = self.xp.sqrt(self._joined)
+        joined *= self._compute_ms
+        joined += LAUNCH_MS
         return joined
 
     def gain(self) -> Array:
@@ -73,12 +75,12 @@ class FamilyKernels:
         gain: Array = self.xp.log(self.base_ms / (in_mode + LAUNCH_MS))
         return gain
 
-    def least_ms(self) -> Any:
-        """Time of the FLOPs at the mode's peak, in ms; 0 for kernels that may do with fewer FLOPs, as by Winograd."""
+    def least_ms(self, share: Any = 1.0) -> Any:
+        """Time of a share of the FLOPs at the mode's peak, in ms; 0 for kernels that may do with fewer, by Winograd."""
         if self.family in BOUND_BY_TRAFFIC:
             return 0.0
         is_1x1 = self.columns["kernel_height"] * self.columns["kernel_width"] == 1
-        return self.xp.where(is_1x1, self._flops, 0.0) / self._flop_per_ms
+        return self.xp.where(is_1x1, self._flops, 0.0) * (share / self._flop_per_ms)
 
     def is_gaining(self) -> Any:
         """Whether the kernels compute or move data in a mode at another rate than in fp32; shape of `rates`."""
@@ -95,7 +97,7 @@ class FamilyKernels:
         """Features by name, in the order of `FEATURES_OF_FAMILY`."""
         of_shape = shape_features(self.family, self.columns, self.xp)
         of_batch = batch_features(self.family, self.columns, self.batch_size, self.xp)
-        of_rates = {name: feature(self) for name, feature in RATE_FEATURES[self.family].items()}
+        of_rates = {name: feature(self, 1.0) for name, feature in RATE_FEATURES[self.family].items()}
         return of_shape | of_batch | of_rates
 
     @property
@@ -119,7 +121,7 @@ class FamilyKernels:
     @cached_property
     def _compute_ms(self) -> Array:
         """Least time by FLOPs in fp32, whatever the mode."""
-        return self._flops / self.rates.fp32_flop_per_ms
+        return self._flops * (1.0 / self.rates.fp32_flop_per_ms)
 
     @cached_property
     def _memory_ms(self) -> Array:
@@ -136,41 +138,48 @@ class FamilyKernels:
         """Square of the time by FLOPs and bytes over that by FLOPs."""
         return 1.0 + self._balance
 
-    def _compute_bound(self) -> Array:
+    def _compute_bound(self, weight: Any) -> Array:
         """From -1, bound by memory, to 1, bound by FLOPs.
 
         With a coefficient within -1/4 to 1/4 a kernel of time sqrt(compute^2 + memory^2) is never slower for a higher
         peak or bandwidth.
         """
-        return 2.0 / self._joined - 1.0
-
-    def _tensor_gain(self) -> Array:
-        """Log2 of what the tensor cores' peak gains over the fp32 peak at the same bytes; kernels reach a part."""
-        gain: Array = self.xp.log2(self._joined / (self._balance + self._on_tensor_cores**2)) / 2
-        return gain
-
-    def _issue_bound(self) -> Array:
-        per_ms = self.xp.log(self.xp.asarray(self.rates.bytes_per_ms / self.rates.fp32_flop_per_ms))
-        bound: Array = self.xp.log(8 * self._flops / self._bytes) + per_ms
+        bound: Array = 2.0 * weight / self._joined
+        bound -= weight
         return bound
 
-    def _few_rows(self) -> Array:
+    def _tensor_gain(self, weight: Any) -> Array:
+        """Log2 of what the tensor cores' peak gains over the fp32 peak at the same bytes; kernels reach a part."""
+        gain: Array = self.xp.log2(self._joined / (self._balance + self._on_tensor_cores**2))
+        gain *= weight / 2
+        return gain
+
+    def _issue_bound(self, weight: Any) -> Array:
+        per_ms = self.xp.log(self.xp.asarray(self.rates.bytes_per_ms / self.rates.fp32_flop_per_ms))
+        bound: Array = self.xp.log(8 * self._flops / self._bytes) + per_ms
+        bound *= weight
+        return bound
+
+    def _few_rows(self, weight: Any) -> Array:
         """Few rows are slow by what they compute, not by reading weights: no larger mini-batch is faster."""
         few = _above(6, self.xp.log2(self.batch_size * self.columns["positions"]), self.xp)
-        few_and_bound: Array = few / (1.0 + self.xp.sqrt(self._balance))
-        return few_and_bound
+        bound: Array = weight * few / (1.0 + self.xp.sqrt(self._balance))
+        return bound
 
-    def _launch_bound(self) -> Array:
+    def _launch_bound(self, weight: Any) -> Array:
         per_launch = self.xp.log2(self._bytes / LAUNCH_MS) / 3
-        return _above(self.xp.log2(self.xp.asarray(self.rates.bytes_per_ms)) / 3 + 1.0, per_launch, self.xp)
+        bound = _above(self.xp.log2(self.xp.asarray(self.rates.bytes_per_ms)) / 3 + 1.0, per_launch, self.xp)
+        bound *= weight
+        return bound
 
-    def _chip_size(self) -> Array:
+    def _chip_size(self, weight: Any) -> Array:
         """Large chips reach less of their bandwidth."""
-        size: Array = self.xp.log2(self.xp.asarray(self.rates.multiprocessors / _MIDDLE_MULTIPROCESSORS))
+        multiprocessors = self.xp.asarray(self.rates.multiprocessors / _MIDDLE_MULTIPROCESSORS)
+        size: Array = self.xp.log2(multiprocessors) * weight
         return size
 
 
-RATE_FEATURES: dict[str, dict[str, Callable[[FamilyKernels], Array]]] = {
+RATE_FEATURES: dict[str, dict[str, Callable[[FamilyKernels, Any], Array]]] = {
     "conv": {"compute_bound": FamilyKernels._compute_bound, "tensor_gain": FamilyKernels._tensor_gain},
     "depthwise": {"issue_bound": FamilyKernels._issue_bound},
     "product": {
@@ -178,9 +187,9 @@ RATE_FEATURES: dict[str, dict[str, Callable[[FamilyKernels], Array]]] = {
         "small_batch": FamilyKernels._few_rows,
         "tensor_gain": FamilyKernels._tensor_gain,
     },
-    "element": {"launch_bound": FamilyKernels._launch_bound, "chip_size": FamilyKernels._chip_size},
+    "element": {"chip_size": FamilyKernels._chip_size, "launch_bound": FamilyKernels._launch_bound},
 }
-"""Features of the kernels of each family that depend on the GPU's rates."""
+"""Features of each family's kernels that depend on the GPU's rates, times a weight; each broadcasts those before it."""
 
 
 def shape_features(family: str, columns: Mapping[str, Array], xp: ModuleType = np) -> dict[str, Array]:

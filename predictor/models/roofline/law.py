@@ -52,14 +52,15 @@ from predictor.operators.work import looping_ms
 class IterationTimes:
     """Times of one CNN's iterations, in ms; arrays of shape (n_contexts, n_batches).
 
-    `classes` are those of the CNN's kernels and `by_class_ms` splits the GPU's time by them, (n_contexts, n_classes,
-    n_batches); `unmeasured_ms` is that of classes that no training row has; `n_kernels` counts the CNN's distinct
-    kernels.
+    `feed_ms` is the part of the iteration that copies or waits for its images. `classes` are those of the CNN's kernels
+    and `by_class_ms` splits the GPU's time by them, (n_contexts, n_classes, n_batches); `unmeasured_ms` is that of
+    classes that no training row has; `n_kernels` counts the CNN's distinct kernels.
     """
 
     iteration_ms: Array
     device_ms: Array
     host_ms: Array
+    feed_ms: Array | float
     classes: Sequence[str]
     by_class_ms: Array
     unmeasured_ms: Array
@@ -70,14 +71,13 @@ class IterationTimes:
         """The GPU's time by class of kernels."""
         return {name: self.by_class_ms[:, i] for i, name in enumerate(self.classes)}
 
-    def shares(self, *, of_host: bool, is_new_host: bool = False) -> Shares:
-        """Shares, (n_contexts, n_batches), that the interval of the host's or the GPU's time depends on."""
-        nothing = np.zeros(self.device_ms.shape)
-        host, device = (nothing + 1.0, nothing) if of_host else (nothing, nothing + 1.0)
+    def shares(self, *, is_new_host: bool = False) -> Shares:
+        """Shares, (n_contexts, 2, n_batches), that intervals depend on: of the host's time, then of the GPU's."""
         own = [i for i, name in enumerate(self.classes) if name in DEPTHWISE]
-        of_depthwise = self.by_class_ms[:, own].sum(axis=1)
-        depthwise, unmeasured = (device * ms / self.device_ms for ms in (of_depthwise, self.unmeasured_ms))
-        kernel = np.full(host.shape, 1.0 / self.n_kernels)
+        parts_ms = np.stack([self.by_class_ms[:, own].sum(axis=1), self.unmeasured_ms])
+        host = np.array([[[1.0], [0.0]]])
+        depthwise, unmeasured = (1.0 - host) * (parts_ms / self.device_ms)[:, :, None]
+        kernel = np.full((1, 1, 1), 1.0 / self.n_kernels)
         return Shares(host, host * is_new_host, depthwise, unmeasured, kernel)
 
 
@@ -128,17 +128,19 @@ class RooflineLaw:
             host_ms = slowness * (pairs[:, 0] + pairs[:, 1] * float(kernels.count.sum()))
         host = np.broadcast_to(host_ms[:, None] * (not captured), device.shape)
         busy = join_host(device, host, np.array([[sharpness_of(context.framework)] for context in contexts]))
-        total = busy
+        feed_ms: Array | float = 0.0
         if copies or waits:
             first_ms, ms_per_mb = np.exp(self.feed[2:] if waits else self.feed[:2])
-            total = busy + (first_ms + ms_per_mb * 4e-6 * kernels.image_elements * batches)
+            feed_ms = first_ms + ms_per_mb * 4e-6 * kernels.image_elements * batches
         unmeasured = [i for i, name in enumerate(classes) if name not in self._measured]
         unmeasured_ms = by_class_ms[:, unmeasured].sum(axis=1)
-        return IterationTimes(total, device, host, classes, by_class_ms, unmeasured_ms, kernels.count.size)
+        return IterationTimes(
+            busy + feed_ms, device, host, feed_ms, classes, by_class_ms, unmeasured_ms, kernels.count.size
+        )
 
     def knows(self, context: KernelContext) -> bool:
         """Whether the law has deviations of the context's GPU in its mode."""
-        return self._of_context(context).is_known
+        return self._of_context(context).has_deviations
 
     def host_ms(self, framework: str, table: LayerTable) -> float:
         """Host time of an iteration on the middle of the known machines, in ms."""
@@ -183,44 +185,47 @@ class RooflineLaw:
         self, kernels: Kernels, contexts: Sequence[KernelContext], batches: Array
     ) -> tuple[list[str], Array]:
         """Classes of kernels, and the GPU's time in each in ms, (n_contexts, n_classes, n_batches)."""
-        xp = self.arrays.xp
-        of_contexts = [self._of_context(context) for context in contexts]
-        # contexts of equal weights share them
-        distinct = {id(own.weights): own.weights for own in of_contexts}
-        row_of = {key: row for row, key in enumerate(distinct)}
-        weights = np.array(list(distinct.values()))
-        row = np.array([row_of[id(own.weights)] for own in of_contexts])
-        rates, sizes = rates_of_contexts(contexts, xp, (-1, 1, 1)), xp.asarray(batches)
-        # What one class takes too little of, where a GPU was measured, another takes too much of.
-        unmeasured = xp.asarray([[[float(not own.is_known)]] for own in of_contexts])
-        classes: list[str] = []
-        by_class: list[Array] = []
-        for group in _groups(kernels, xp):
-            of_gpus = FamilyKernels(group.family, group.columns, sizes, rates, xp)
-            of_batch = [*batch_features(group.family, group.columns, sizes, xp).values()]
-            in_fp32, in_mode = (weights[:, number, group.places] for number in range(2))
-            log_times = _weighted(in_fp32, row, group, of_batch, of_gpus)
-            faster = of_gpus.is_gaining()
-            if xp.any(faster):
-                gain = of_gpus.gain() + _weighted(in_mode, row, group, of_batch, of_gpus)
-                log_times = log_times - xp.where(faster, gained(gain, xp), 0.0)
-            times = xp.exp(log_times) * of_gpus.base_ms
-            if group.family not in BOUND_BY_TRAFFIC:
-                times = xp.maximum(times, unmeasured * of_gpus.least_ms())
-            if group.loops:
-                times += _looping_ms(group.columns, contexts, sizes, rates, xp)
-            classes += group.classes
-            by_class.append(self.arrays.to_numpy(xp.matmul(group.counts, times)))
-        return classes, np.concatenate(by_class, axis=1)
+        xp, sizes = self.arrays.xp, self.arrays.xp.asarray(batches)
+        groups = _groups(kernels, xp)
+        of_batch = [[*batch_features(group.family, group.columns, sizes, xp).values()] for group in groups]
+        classes = [name for group in groups for name in group.classes]
+        by_class = np.empty((len(contexts), len(classes), batches.size))
+        n_at_once = max(1, self.arrays.n_at_once // (kernels.count.size * batches.size))
+        for start in range(0, len(contexts), n_at_once):
+            own = contexts[start : start + n_at_once]
+            known = list(map(self._of_context, own))
+            distinct = {id(of_context): of_context.weights for of_context in known}  # contexts share them
+            weights, numbers = np.array(list(distinct.values())), {key: i for i, key in enumerate(distinct)}
+            row = np.array([numbers[id(of_context)] for of_context in known])
+            rates, end = rates_of_contexts(own, xp, (-1, 1, 1)), 0
+            # What one class takes too little of, where a GPU was measured, another takes too much of.
+            unmeasured = xp.asarray([[[float(not of_context.has_deviations)]] for of_context in known])
+            for group, features in zip(groups, of_batch, strict=True):
+                of_gpus = FamilyKernels(group.family, group.columns, sizes, rates, xp)
+                log_times = _weighted(weights[:, 0, group.places], row, group, features, of_gpus)
+                faster = of_gpus.is_gaining()
+                if xp.any(faster):
+                    more = _weighted(weights[:, 1, group.places], row, group, features, of_gpus)
+                    log_times = log_times - xp.where(faster, gained(of_gpus.gain() + more, xp), 0.0)
+                times = xp.exp(log_times) * of_gpus.base_ms
+                if group.family not in BOUND_BY_TRAFFIC:
+                    times = xp.maximum(times, of_gpus.least_ms(unmeasured))
+                if group.loops:
+                    times = times + _looping_ms(group.columns, own, sizes, rates, xp)
+                first, end = end, end + len(group.classes)
+                of_classes = self.arrays.to_numpy(xp.matmul(group.counts, times))
+                by_class[start : start + n_at_once, first:end] = of_classes
+        return classes, by_class
 
     def _of_context(self, context: KernelContext) -> _OfContext:
-        """Weights of a context, and whether the law has deviations there; kept with the law."""
+        """What the law knows of a context; contexts of equal weights share it. Kept with the law."""
         known = self._contexts.get(context)
         if known is None:
             conditions = conditions_of(context)
             weights = np.concatenate([self._weights_of(name, conditions) for name in KERNEL_CLASSES], axis=1)
-            weights = self._shared_weights.setdefault(weights.tobytes(), weights)
-            known = _OfContext(weights, ":".join(known_as(context) or ()) in self._known)
+            has_deviations = ":".join(known_as(context) or ()) in self._known
+            known = _OfContext(weights, has_deviations)
+            known = self._shared.setdefault((weights.tobytes(), has_deviations), known)
             self._contexts[context] = known
         return known
 
@@ -256,7 +261,7 @@ class RooflineLaw:
         return {}
 
     @cached_property
-    def _shared_weights(self) -> dict[bytes, Array]:
+    def _shared(self) -> dict[tuple[bytes, bool], _OfContext]:
         return {}
 
     def _host_of(self, framework: str) -> tuple[float, float]:
@@ -274,11 +279,11 @@ _PLACES = np.cumsum([0, *(len(EVERY_FEATURE[name]) for name in KERNEL_CLASSES)])
 class _OfContext(NamedTuple):
     """Weights of all classes' features in a context, (2, n_features): in fp32 and of its mode's gain.
 
-    `is_known`: whether the law has deviations of the context's GPU in its mode.
+    `has_deviations`: whether the law has terms of the context's GPU in its mode.
     """
 
     weights: Array
-    is_known: bool
+    has_deviations: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -325,6 +330,29 @@ def _groups(kernels: Kernels, xp: ModuleType) -> list[_Group]:
     return groups
 
 
+def _weighted(
+    weights: Array, row: NDArray[np.intp], group: _Group, of_batch: Sequence[Any], of_gpus: FamilyKernels
+) -> Any:
+    """Sum of weight x feature, (n_contexts, n_kernels, n_batches) or what broadcasts to it.
+
+    `weights` (n_weights, n_kernels, n_features) has in place `row[i]` what context i has. Features that do not depend
+    on the context, that is most, are summed for contexts of equal weights together.
+    """
+    xp, used, n = of_gpus.xp, np.flatnonzero(weights.any(axis=(0, 1))).tolist(), group.shape.shape[1]
+    total = xp.asarray((weights[..., :n] * group.shape).sum(axis=2, keepdims=True))
+    for i, values in enumerate(of_batch, n):
+        if i in used:
+            total = total + xp.asarray(weights[..., i, None]) * values
+    if len(weights) > 1:
+        total = xp.take(total, xp.asarray(row), axis=0)
+    for i, feature in enumerate(RATE_FEATURES[group.family].values(), n + len(of_batch)):
+        if i in used:
+            more = feature(of_gpus, xp.asarray(weights[..., i, None][row]))
+            more += total
+            total = more
+    return total
+
+
 def _looping_ms(
     columns: Mapping[str, Any],
     contexts: Sequence[KernelContext],
@@ -347,24 +375,3 @@ def _looping_ms(
 
 _NARROW_ADDS = 2.0
 """Time of atomic additions in 16 bits over that in 32: 1.5 to 4.5 on an H100, the more the map widens."""
-
-
-def _weighted(
-    weights: Array, row: NDArray[np.intp], group: _Group, of_batch: Sequence[Any], of_gpus: FamilyKernels
-) -> Any:
-    """Sum of weight x feature, (n_contexts, n_kernels, n_batches) or what broadcasts to it.
-
-    `weights` (n_weights, n_kernels, n_features) has in place `row[i]` what context i has. Features that do not depend
-    on the context, that is most, are summed for contexts of equal weights together.
-    """
-    xp, used, n = of_gpus.xp, np.flatnonzero(weights.any(axis=(0, 1))).tolist(), group.shape.shape[1]
-    total = xp.asarray((weights[..., :n] * group.shape).sum(axis=2, keepdims=True))
-    for i, values in enumerate(of_batch, n):
-        if i in used:
-            total = total + xp.asarray(weights[..., i, None]) * values
-    if len(weights) > 1:
-        total = xp.take(total, xp.asarray(row), axis=0)
-    for i, feature in enumerate(RATE_FEATURES[group.family].values(), n + len(of_batch)):
-        if i in used:
-            total = total + xp.asarray(weights[..., i, None][row]) * feature(of_gpus)
-    return total

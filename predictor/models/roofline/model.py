@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -109,22 +108,26 @@ class Roofline(Predictor):
             return []
         first, law = cases[0], self.law_
         table, batches = table_of(first), first.batch_sizes
-        contexts = [KernelContext.of(case) for case in cases]
-        times = self._law_times(first, contexts, batches)
-        gpus = [case.gpu for case in cases]
+        contexts, gpus = [KernelContext.of(case) for case in cases], [case.gpu for case in cases]
         hosts = self._hosts_of(first, gpus)
+        times = self._law_times(first, contexts, batches, hosts)
         is_new_host = hosts[0] is None and first.measuring.machine not in law.host_offset
         is_known = list(map(law.knows, contexts))
-        is_half = [ELEMENT_BYTES[case.mode.precision] == _HALF_BYTES for case in cases]
-        host_widths, widths = (
-            law.calibration.half_widths(gpus, is_known, shares, COVERAGE, is_half)
-            if law.calibration.variances
-            else np.full(times.device_ms.shape, np.nan)
-            for shares in (times.shares(of_host=True, is_new_host=is_new_host), times.shares(of_host=False))
+        both = np.full((len(cases), 2, 1), np.nan)
+        if law.calibration.variances:
+            is_half = [ELEMENT_BYTES[case.mode.precision] == _HALF_BYTES for case in cases]
+            shares = times.shares(is_new_host=is_new_host)
+            both = law.calibration.half_widths(gpus, is_known, shares, COVERAGE, is_half)
+        both = np.broadcast_to(both, (len(cases), 2, batches.size))
+        host_widths = np.hypot(both[:, 0], [[host.spread if host else 0.0] for host in hosts])
+        widths, why = (
+            both[:, 1].copy(),
+            reasons(self.ranges_, table, [(case.gpu, case.mode) for case in cases], batches),
         )
-        why = reasons(self.ranges_, table, [(case.gpu, case.mode) for case in cases], batches)
-        host_widths = np.hypot(host_widths, [[host.spread if host else 0.0] for host in hosts])
-        wider = np.array(widening(list(chain.from_iterable(why)))).reshape(2, *widths.shape)
+        distinct = {id(of_gpu): of_gpu for of_gpu in why}
+        numbers = {key: number for number, key in enumerate(distinct)}
+        factors = np.array(list(map(widening, distinct.values())))
+        wider = factors[[numbers[id(of_gpu)] for of_gpu in why]].transpose(1, 0, 2)
         of_types = (
             math.hypot(*(reason.spread for reason in why[0][0])) / widths
         )  # the CNN's: alike on all GPUs
@@ -133,7 +136,7 @@ class Roofline(Predictor):
         anchored = {keys[i]: cases[i] for i in reversed(range(len(cases))) if cases[i].anchors}
         residuals = {key: self._residuals(case) for key, case in anchored.items()}
         runs = {key: Runs(table, case.anchors, residuals[key]) for key, case in anchored.items()}
-        for i, case in enumerate(cases):
+        for i, case in enumerate(cases if anchored else ()):
             if case.anchors:
                 key = keys[i]
                 mean[i], width = law.calibration.anchored(case.gpu, batches, runs[key], COVERAGE)
@@ -143,16 +146,14 @@ class Roofline(Predictor):
                 wider[:, i] *= math.prod(reason.widens for reason in far)
                 why[i] = tuple((*at_size, *far) for at_size in why[i]) if far else why[i]
         corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
-        middle, busy, host_ms = (
-            ms * corrected for ms in (times.iteration_ms, times.device_ms, times.host_ms)
+        middle, busy, host_ms, feed_ms = (
+            ms * corrected for ms in (times.iteration_ms, times.device_ms, times.host_ms, times.feed_ms)
         )
         signs = np.array([-1.0, 1.0])[:, None, None]
-        gpu_low, gpu_high = busy * np.exp(signs * widths * np.hypot(wider, of_types))
-        host_low, host_high = host_ms * np.exp(signs * host_widths * wider)
+        of_gpu = busy * np.exp(signs * widths * np.hypot(wider, of_types))
+        of_host = host_ms * np.exp(signs * host_widths * wider)
         sharpness = np.array([[sharpness_of(case.mode.framework)] for case in cases])
-        feed_ms = middle - join_host(busy, host_ms, sharpness)
-        low = join_host(gpu_low, host_low, sharpness) + feed_ms
-        high = join_host(gpu_high, host_high, sharpness) + feed_ms
+        low, high = join_host(of_gpu, of_host, sharpness) + feed_ms
         host_name = f"average {first.mode.framework} host of the training data"
         if first.measuring.machine is not None and not is_new_host:
             host_name = first.measuring.machine.split(": ", 1)[-1]
@@ -168,8 +169,8 @@ class Roofline(Predictor):
                 host_ms[i],
                 low[i],
                 high[i],
-                gpu_low[i],
-                gpu_high[i],
+                of_gpu[0, i],
+                of_gpu[1, i],
                 "anchored" if case.anchors else "roofline",
                 self.trained_on_,
                 why[i],
@@ -184,7 +185,8 @@ class Roofline(Predictor):
 
     def host_ms(self, case: Case) -> float:
         """Host time in ms of one iteration of a case."""
-        return float(self._law_times(case, [KernelContext.of(case)], np.ones(1)).host_ms[0, 0])
+        hosts = self._hosts_of(case, [case.gpu])
+        return float(self._law_times(case, [KernelContext.of(case)], np.ones(1), hosts).host_ms[0, 0])
 
     def to_json(self) -> dict[str, Any]:
         """Law, ranges and words of training data as plain lists and dicts."""
@@ -199,11 +201,14 @@ class Roofline(Predictor):
         return cls.of(law, ranges, str(stored["trained_on"]))
 
     def _law_times(
-        self, case: Case, contexts: Sequence[KernelContext], batch_sizes: Sequence[int] | Array
+        self,
+        case: Case,
+        contexts: Sequence[KernelContext],
+        batch_sizes: Sequence[int] | Array,
+        hosts: Sequence[KnownHost | None],
     ) -> IterationTimes:
-        """Times of the case's CNN in these contexts at these batch sizes, on its host and fed as it is."""
+        """Times of the case's CNN in these contexts at these batch sizes, on the host of each and fed as it is."""
         measuring = case.measuring
-        hosts = self._hosts_of(case, [context.gpu for context in contexts])
         return self.law_.times(
             kernels_of_case(case),
             contexts,
@@ -235,7 +240,8 @@ class Roofline(Predictor):
         runs = [KernelContext.of(case, anchor) for anchor in case.anchors]
         contexts = list(dict.fromkeys(runs))
         sizes = list(dict.fromkeys(anchor.batch_size for anchor in case.anchors))
-        times = estimator._law_times(case, contexts, sizes).iteration_ms
+        hosts = self._hosts_of(case, [context.gpu for context in contexts])
+        times = estimator._law_times(case, contexts, sizes, hosts).iteration_ms
         predicted = [
             times[contexts.index(run), sizes.index(anchor.batch_size)]
             for run, anchor in zip(runs, case.anchors, strict=True)
