@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from html import escape
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 from pandas.plotting import PlotAccessor
@@ -67,9 +67,9 @@ class AnswerFrame(pd.DataFrame):
 
     @classmethod
     def of(cls, frame: pd.DataFrame, show: Callable[[], Shown]) -> "AnswerFrame":
-        """A frame with what is shown of it, which is made when it is first asked for; its `attrs` stay."""
-        answer = cls(frame)
-        answer.attrs = frame.attrs
+        """This frame with what is shown of it, which is made when it is first asked for."""
+        frame.__class__ = cls  # a copy would take a tenth of a new question's time
+        answer = cast(AnswerFrame, frame)
         answer._show = show
         return answer
 

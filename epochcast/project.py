@@ -3,6 +3,7 @@
 Commands and Python's functions take them where no value is given; the service and the tools of agents never do.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -32,8 +33,8 @@ def with_defaults(
     They are of the nearest file in this folder or those above it. SchemaError, which names the file, if it cannot be
     read, or has an unknown option or a wrong value; an error about an option of the file names it, too.
     """
-    paths = (folder / name for folder in (Path.cwd(), *Path.cwd().parents) for name in _FILES)
-    files = ((path, _read(path, path.stat().st_mtime_ns)) for path in paths if path.is_file())
+    paths = filter(Path.is_file, _places(os.getcwd()))  # noqa: PTH109 - for every question
+    files = ((path, _read(path, path.stat().st_mtime_ns)) for path in paths)
     path, options = next(((path, options) for path, options in files if options is not None), (None, {}))
     replaced = {*typed, *(name for option in typed for name in _REPLACES.get(option, ()))}
     own = {name: value for name, value in options.items() if name in declared and name not in replaced}
@@ -51,6 +52,12 @@ def with_defaults(
         if blamed:
             error.args = (f"{error} {path} gives {', '.join(blamed)}.",)
         raise
+
+
+@lru_cache(maxsize=16)
+def _places(folder: str) -> tuple[Path, ...]:
+    """Where a file of defaults may lie for this working folder, the nearest first."""
+    return tuple(above / name for above in (Path(folder), *Path(folder).parents) for name in _FILES)
 
 
 @lru_cache(maxsize=16)
