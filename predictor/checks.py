@@ -40,7 +40,7 @@ def whole_number(name: str, value: object, low: int = 1, high: int = MAX_SAMPLES
             f"{name} {value!r} may mean two things: a dot can part thousands or decimals. Write {meant}, or the whole "
             "number without a dot."
         )
-    number = _as_integer(plain_number(value))
+    number = value if type(value) is int else _as_integer(plain_number(value))
     if number is None:
         raise SchemaError(f"{name} {value!r} is not a whole number. Give one from {low} to {high:,}.")
     if not low <= number <= high:

@@ -39,12 +39,15 @@ def _data_root(chosen: str | None) -> Path:
     )
 
 
+_joined = lru_cache(maxsize=256)(Path.__truediv__)  # for every question
+
+
 def data_file(name: str) -> Path:
     """Path of a shipped file, such as ``gpus.csv`` or ``models/default.json``.
 
     DataError if it is missing.
     """
-    path = data_root() / name
+    path = _joined(data_root(), name)
     if not path.is_file():
         raise DataError(
             f"the shipped file {name!r} is missing from {path.parent}. "

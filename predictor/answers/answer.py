@@ -319,13 +319,13 @@ def frame_of(columns: Mapping[str, Values]) -> pd.DataFrame:
             words += values.values
         places_of.setdefault(getattr(values, "dtype", None), []).append(place)
     n, of_texts = len(codes[0]), places_of.pop(None)
-    cells = _text_cells(tuple(words), np.concatenate(codes).tobytes())
+    cells = _text_cells(tuple(words), np.concatenate(codes).tobytes()).copy()
     if cells.dtype != "str" or not hasattr(pd.api, "internals"):  # before pandas 3, or as it was
         return pd.DataFrame({name: plain(values) for name, values in columns.items()})
     blocks: list[Any] = [
         (np.array([arrays[place] for place in places]), np.array(places)) for places in places_of.values()
     ]
-    blocks += [(cells[n * i : n * (i + 1)].copy(), np.array([place])) for i, place in enumerate(of_texts)]
+    blocks += [(cells[n * i : n * (i + 1)], np.array([place])) for i, place in enumerate(of_texts)]
     header = _header(tuple(columns)).view()  # one of its own, whose name users may change
     frame: pd.DataFrame = pd.api.internals.create_dataframe_from_blocks(blocks, pd.RangeIndex(n), header)
     return frame
@@ -380,7 +380,7 @@ def answer(question: Question) -> Answer:
     columns = {name: cnns[0][name] for name in COLUMNS}
     if len(cnns) > 1:
         columns = {name: [value for cnn in cnns for value in plain(cnn[name])] for name in COLUMNS}
-    words = {name: plain(columns[name]) for name in SCOPE_COLUMNS}
+    words = {name: getattr(columns[name], "values", columns[name]) for name in SCOPE_COLUMNS}
     scope = scope_of(resolved, resolved.known.model, words, feed, starts=True)
     return Answer(columns, scope, len(question.batch_sizes or [0]))
 
@@ -497,7 +497,7 @@ def scope_of(
 ) -> str:
     """One paragraph: the pass, what is excluded, the mode, the host, and what the model was fitted on.
 
-    `columns` are `SCOPE_COLUMNS` of each row; `feed` is what feeds their GPUs, None where loading is not counted;
+    `columns` are `SCOPE_COLUMNS` of each row or GPU; `feed` is what feeds their GPUs, None where loading is not counted;
     `starts` says where the start of a training is, too.
     """
     question, compiling = resolved.question, _compiling(resolved)

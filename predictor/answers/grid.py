@@ -417,8 +417,12 @@ class Iterations:
     @cached_property
     def of_epoch(self) -> tuple[Iterations, Iterations, Iterations]:
         """These rows, and the same at the size of the last mini-batch of the training and of the validation pass."""
+        if self.resolved.samples is None:
+            return self, self, self
         last, validated = (
             self._at(last_mini_batch(n_samples, self.local_batch_size, self.n_gpus, self.table.parts))
+            if n_samples.any()
+            else self
             for n_samples in self.passes
         )
         return self, last, validated

@@ -173,7 +173,13 @@ class OfferRows:
         samples, validated = self.iterations.passes
         feed = None if offers.feed is None else offers.feed.at(self.offer)
         full, *last = self.iterations.of_epoch
-        of_epoch = [numbers if own is full else _loaded(own, feed, self.working) for own in last]
+        unknown = {name: numbers[name] for name in LOADING_TIMES}
+        of_epoch = [
+            numbers if own is full
+            else own.times | unknown if feed is None
+            else _loaded(own, feed, self.working)
+            for own in last
+        ]  # fmt: skip
         between = resolved.question.workers == 0
         more = epochs(numbers, of_epoch, samples, validated, resolved.known.model, mode, between)
         grams = offers.g_co2e_per_kwh[self.offer]
@@ -265,14 +271,9 @@ def epochs(
     epoch. While a pass waits for its first images, the GPUs idle.
     """
     is_known, sizes = np.where(np.asarray(samples) > 0, 1.0, math.nan), numbers["batch_size"]
-
-    def seconds(end: str, loading: str, wait: str) -> Array:
-        iterations = [Iteration(own[end], own[loading]) for own in (numbers, *last)]
-        return is_known * epoch_times_s(
-            iterations, sizes, samples, validation_samples, model, mode, between, numbers[wait]
-        )
-
-    time_s, low_s, high_s = map(seconds, ENDS, LOADING_TIMES, WAITS)
+    iterations = [Iteration(_together(own, ENDS), _together(own, LOADING_TIMES)) for own in (numbers, *last)]
+    more = samples, validation_samples, model, mode, between, _together(numbers, WAITS)
+    time_s, low_s, high_s = is_known * epoch_times_s(iterations, sizes, *more)
     spread, n_gpus = numbers["power_spread"], numbers["gpus_used"] / numbers["per_gpu"]
     passes = 1 + (np.asarray(validation_samples) > 0)
     idle_s, idle_w = passes * numbers[WAITS[0]], ratios_of("power").numbers["idle"] * numbers["power_limit_w"]
@@ -286,6 +287,11 @@ def epochs(
         "cost_usd": time_s * numbers["usd_per_hour"] / 3600.0,
         **dict(zip(ENERGIES, energies, strict=True)),
     }
+
+
+def _together(numbers: Mapping[str, Array], names: Sequence[str]) -> Array:
+    """Columns of an estimate and the ends of its interval as one array, (3, n_rows)."""
+    return np.array([numbers[name] for name in names])
 
 
 @lru_cache(maxsize=512)

@@ -374,6 +374,8 @@ class MiniBatch:
     @classmethod
     def locals_of(cls, sizes: Sequence[int], n_gpus: int = 1, parts: int = 1) -> list[int]:
         """Images of one GPU at each of these batch sizes; OutOfRangeError if one cannot be shared evenly."""
+        if n_gpus * parts == 1:
+            return list(sizes)
         mini_batches = [cls(size, n_gpus, parts) for size in sizes]
         for mini_batch in mini_batches:
             mini_batch.check()

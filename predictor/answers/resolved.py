@@ -262,6 +262,9 @@ class ResolvedQuestion:
         """The GPUs that were named and are not among `devices`, since they lack the precision; errors as of it."""
         if self.question.gpus is None or self.question.precision is None or not self.devices:
             return ()
+        names = _each_name(self.question.gpus)
+        if len(names) == len(self.devices) and not any(map(_is_all, names)):  # each name is one of them
+            return ()
         return left_out_of(self.question.gpus, self.question.precision)
 
     @cached_property

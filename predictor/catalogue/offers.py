@@ -90,7 +90,7 @@ def load_offers(path: str | PathLike[str] | None = None) -> Prices:
     or flag that cannot be, UnknownGpuError if its GPU is unknown or its name fits several; the message has the line.
     """
     file_path = data_file("offers.csv") if path is None else Path(path)
-    if not file_path.is_file():
+    if path is not None and not file_path.is_file():
         raise SchemaError(
             f"there is no price file {file_path}. Pass --offers FILE, or none for the shipped offers."
         )

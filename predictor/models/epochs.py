@@ -48,10 +48,10 @@ def run_samples(
     >>> run_samples(50_001, 0, np.array([128]), loop="timm")[0] // 128
     array([390])
     """
-    shape = np.broadcast_shapes(np.shape(samples), batch_size.shape)
-    training, validation = (np.broadcast_to(n, shape).astype(np.int64) for n in (samples, validation_samples))
+    zeros = 0 * (np.asarray(samples) + batch_size)
+    training, validation = zeros + samples, zeros + validation_samples
     if loop == "nnunet":
-        return tuple(np.broadcast_to(n * batch_size, shape) for n in _NNUNET_ITERATIONS)  # type: ignore[return-value]
+        return tuple(zeros + n * batch_size for n in _NNUNET_ITERATIONS)  # type: ignore[return-value]
     if loop in _FILLING:
         is_filled = np.asarray(n_gpus) > 1
         training, validation = (
@@ -60,7 +60,7 @@ def run_samples(
     if drop_last or loop in _DROPPING:
         training -= training % batch_size
     if (dropped := (training == 0) & (np.asarray(samples) > 0)).any():
-        n, size = (int(np.broadcast_to(numbers, shape)[dropped].flat[0]) for numbers in (samples, batch_size))
+        n, size = (int((zeros + numbers)[dropped].flat[0]) for numbers in (samples, batch_size))
         raise SchemaError(
             f"{n:,} samples are no mini-batch of {size:,}, and the loop drops what is less. Pass a batch size up to "
             f"{n:,}, or another loop."
@@ -98,7 +98,7 @@ class Epochs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Iteration:
-    """Time of an iteration, loading included where `loading_ms` is not NaN; arrays of shape (n_rows,)."""
+    """Time of an iteration, loading included where `loading_ms` is not NaN; arrays of shape (..., n_rows)."""
 
     time_ms: Array
     loading_ms: Array | float = np.nan
@@ -120,7 +120,7 @@ def epoch_times_s(
     between: bool = False,
     first_wait_s: Array | float = 0.0,
 ) -> Array:
-    """Seconds per epoch: training iterations, the model's overhead per epoch, and a validation pass.
+    """Seconds per epoch, (..., n_rows): training iterations, the model's overhead per epoch, and a validation pass.
 
     `iterations`: a full one, the last one of the training pass and the last one of the validation pass, whose
     mini-batches have the size of `last_mini_batch`; that of a pass without samples is a full one. `between` says that
@@ -134,6 +134,8 @@ def epoch_times_s(
     n = iterations_per_epoch(samples, batch_sizes)
     mean_ms = full.time_ms + (last.time_ms - full.time_ms) / np.maximum(1, n)
     training = model.epoch_time_s(n, mean_ms, mode)
+    if not np.any(validation_samples):
+        return np.asarray(training + first_wait_s, dtype=np.float64)
     forward_ms = (iterations_per_epoch(validation_samples, batch_sizes) - 1) * full.forward_ms(between)
     validation = (forward_ms + last_validated.forward_ms(between)) / _MS_PER_S
     passes = 1 + (np.asarray(validation_samples) > 0)
