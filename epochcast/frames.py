@@ -67,7 +67,7 @@ class AnswerFrame(pd.DataFrame):
 
     @classmethod
     def of(cls, frame: pd.DataFrame, show: Callable[[], Shown]) -> "AnswerFrame":
-        """This frame with what is shown of it, which is made when it is first asked for."""
+        """The frame given with what is shown of it, which is made when it is first asked for."""
         frame.__class__ = cls  # a copy would take a tenth of a new question's time
         answer = cast(AnswerFrame, frame)
         answer._show = show

@@ -39,7 +39,9 @@ def _data_root(chosen: str | None) -> Path:
     )
 
 
-_joined = lru_cache(maxsize=256)(Path.__truediv__)  # for every question
+@lru_cache(maxsize=256)  # for every question
+def _joined(folder: Path, name: str) -> Path:
+    return folder / name
 
 
 def data_file(name: str) -> Path:

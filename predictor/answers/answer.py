@@ -380,7 +380,8 @@ def answer(question: Question) -> Answer:
     columns = {name: cnns[0][name] for name in COLUMNS}
     if len(cnns) > 1:
         columns = {name: [value for cnn in cnns for value in plain(cnn[name])] for name in COLUMNS}
-    words = {name: getattr(columns[name], "values", columns[name]) for name in SCOPE_COLUMNS}
+    of_scope = ((name, columns[name]) for name in SCOPE_COLUMNS)
+    words = {name: own.values if isinstance(own, Coded) else plain(own) for name, own in of_scope}
     scope = scope_of(resolved, resolved.known.model, words, feed, starts=True)
     return Answer(columns, scope, len(question.batch_sizes or [0]))
 
@@ -497,7 +498,7 @@ def scope_of(
 ) -> str:
     """One paragraph: the pass, what is excluded, the mode, the host, and what the model was fitted on.
 
-    `columns` are `SCOPE_COLUMNS` of each row or GPU; `feed` is what feeds their GPUs, None where loading is not counted;
+    `columns` are `SCOPE_COLUMNS` of each row or GPU; `feed` is what feeds them, None where loading is not counted;
     `starts` says where the start of a training is, too.
     """
     question, compiling = resolved.question, _compiling(resolved)

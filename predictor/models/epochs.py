@@ -48,8 +48,8 @@ def run_samples(
     >>> run_samples(50_001, 0, np.array([128]), loop="timm")[0] // 128
     array([390])
     """
-    zeros = 0 * (np.asarray(samples) + batch_size)
-    training, validation = zeros + samples, zeros + validation_samples
+    zeros: NDArray[np.int64] = 0 * (np.asarray(samples, dtype=np.int64) + batch_size)
+    training, validation = (zeros + np.asarray(n, dtype=np.int64) for n in (samples, validation_samples))
     if loop == "nnunet":
         return tuple(zeros + n * batch_size for n in _NNUNET_ITERATIONS)  # type: ignore[return-value]
     if loop in _FILLING:
@@ -60,7 +60,10 @@ def run_samples(
     if drop_last or loop in _DROPPING:
         training -= training % batch_size
     if (dropped := (training == 0) & (np.asarray(samples) > 0)).any():
-        n, size = (int((zeros + numbers)[dropped].flat[0]) for numbers in (samples, batch_size))
+        n, size = (
+            int((zeros + np.asarray(numbers, dtype=np.int64))[dropped].flat[0])
+            for numbers in (samples, batch_size)
+        )
         raise SchemaError(
             f"{n:,} samples are no mini-batch of {size:,}, and the loop drops what is less. Pass a batch size up to "
             f"{n:,}, or another loop."
