@@ -285,8 +285,8 @@ class Iterations:
     `beside_loader`: the times follow a training whose host worked beside its loader. `grid` holds one GPU of each
     device at all batch sizes that were computed, device by device, and `factor` is what times were multiplied by.
     `per_gpu` trainings share each GPU: times are of one of them, `memory_gib` is of all; until `on_vcpus` says how many
-    trainings `per_vcpu` of the machine there are, times are of one by itself. They are equal, unless `beside` has the
-    other ones, a row for each device.
+    hosts work on each vCPU of the machine (`per_vcpu`), times are of one by itself. They are equal, unless `beside` has
+    the other ones, a row for each device.
     """
 
     resolved: ResolvedQuestion
@@ -510,7 +510,7 @@ class Iterations:
         return replace(self, memory_gib=memory_gib, per_gpu=per_gpu, beside=beside)
 
     def on_vcpus(self, per_vcpu: Array) -> Iterations:
-        """Rows of `packed` on a machine with this number of trainings for each of its vCPUs."""
+        """Rows of `packed` on a machine whose vCPUs have the work of so many hosts, that of their loaders included."""
         if (self.per_gpu == 1).all():
             return self
         spread = np.array(list(map(ratios_of("packed").spread_on, self.devices.gpus)))[self.device]

@@ -42,7 +42,7 @@ VCPUS_SPREAD = 4.0
 """vCPUs for each GPU of offers that do not say them, and the factor of their 90 % interval: of 233 that do, 90 % have
 them, whatever their GPU (`tests/integrity_tests/test_offers.py`)."""
 
-_MEASURED_SPREAD = 1.15
+MEASURED_SPREAD = 1.15
 """Factor of the 90 % interval of a measured rate: judged by repeats on a busy machine."""
 _GB_PER_GIB = 2**30 / 1e9
 
@@ -169,8 +169,11 @@ def with_loading(
         return {**columns, "bottleneck": bounds, "workers_needed": unknown}
     waits = loading.time_ms > ends[0]
     helps = (waits | loading.between) & ~loading.is_reading
-    as_measured = [waited_ms * _MEASURED_SPREAD**power for power in (0, -1, 1)]
-    joined = zip(loading.joined_ms(*ends), as_measured, strict=True)
+    # a training that loads between its iterations leaves the GPU to others that share it
+    own_ends = [times.get(f"beside_{name}", end) for name, end in zip(ENDS, ends, strict=True)]
+    joined_ms = map(np.fmax, ends, loading.joined_ms(*own_ends))
+    as_measured = [waited_ms * MEASURED_SPREAD**power for power in (0, -1, 1)]
+    joined = zip(joined_ms, as_measured, strict=True)
     iteration_ms = (np.where(np.isnan(waited_ms), ms, measured_ms) for ms, measured_ms in joined)
     loading_ms = map(np.fmin, loading.ends_ms, as_measured)
     needed = feed.workers_needed(local_batch_sizes, ends[0]) if helps.any() else unknown
@@ -236,7 +239,7 @@ class _Images:
         in_all = options.rate_of("machine")
         if in_all is not None:
             rate = f"{in_all:,.0f} images/s on each machine as given"
-            words = f"data loading is included ({rate}, within a factor of {_MEASURED_SPREAD:g})"
+            words = f"data loading is included ({rate}, within a factor of {MEASURED_SPREAD:g})"
         else:
             words = (
                 f"data loading is included{bound} ({self._workers_in_words()}, {rates.per_worker:,.0f} images/s each, "
@@ -290,7 +293,7 @@ class _Images:
         """Rates as asked, else as measured, else those of the tables; infinite where that of all workers is given."""
         options, data_set, measured = self.options, self.resolved.data_set, self.resolved.input
         if options.rate_of("machine") is not None:
-            return _Rates(math.inf, math.inf, _MEASURED_SPREAD)
+            return _Rates(math.inf, math.inf, MEASURED_SPREAD)
         if measured is not None and data_set is not None and data_set.stored != measured.stored:
             arrays = "" if measured.stored == "array" else "--arrays "
             raise SchemaError(
@@ -302,7 +305,7 @@ class _Images:
         share = self.loader.vcpu_share
         rate = options.rate_of("worker")
         if rate is not None:
-            return _Rates(rate, share * rate, _MEASURED_SPREAD)
+            return _Rates(rate, share * rate, MEASURED_SPREAD)
         if measured is not None:
             return self._measured_rates(measured, share)
         if data_set is None:
@@ -321,7 +324,7 @@ class _Images:
         of_each = measured.rate_of_each(min(workers, measured.most_workers))
         few = options.has_number and measured.most_workers < measured.vcpus
         busy = ratio * (measured.samples_per_worker_second if few else measured.samples_per_vcpu_second)
-        doubt = _MEASURED_SPREAD * self._size_doubt(measured)
+        doubt = MEASURED_SPREAD * self._size_doubt(measured)
         return _Rates(ratio * of_each, share * busy if few else busy, doubt)
 
     def _rate_ratio(self, measured: InputMeasurement) -> float:

@@ -136,11 +136,14 @@ class OfferRows:
         cls, iterations: Iterations, offers: Offers, offer: Places, trainings: int | Places = 1
     ) -> OfferRows:
         """Loading, start and power of iterations on these offers, where this number of trainings shares a machine."""
-        iterations = iterations.on_vcpus(trainings / offers.vcpus[offer])
-        times, devices, device = iterations.times, iterations.devices, iterations.device
-        sizes, n_gpus, power = iterations.local_batch_size, iterations.n_gpus, iterations.devices.power
-        working = trainings * n_gpus // iterations.resolved.question.nodes
         feed = None if offers.feed is None else offers.feed.at(offer)
+        sizes, n_gpus, power = iterations.local_batch_size, iterations.n_gpus, iterations.devices.power
+        host_ms = iterations.times["host_time_ms"]
+        loading_ms = 0.0 if feed is None or feed.between else 1000.0 * sizes / feed.per_vcpu
+        work = 1.0 + np.divide(loading_ms, host_ms, out=np.zeros(host_ms.shape), where=host_ms > 0)
+        iterations = iterations.on_vcpus(trainings / offers.vcpus[offer] * work)
+        times, devices, device = iterations.times, iterations.devices, iterations.device
+        working = trainings * n_gpus // iterations.resolved.question.nodes
         training_ms, limit_w = times["iteration_time_ms"], power.limit_w[device]
         numbers = {
             **times,

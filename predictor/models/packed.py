@@ -27,8 +27,8 @@ def beside_others_ms(
 ) -> Array:
     """Iteration of a training, in ms, whose host works beside those of others, on a GPU that has time for all.
 
-    The host's time grows by the factor `host` x e^`error`, and where there are several trainings `per_vcpu` of the
-    machine by their number (`change_host`).
+    The host's time grows by the factor `host` x e^`error`, and where hosts and loaders have the work of several hosts
+    `per_vcpu` of the machine by their number (`change_host`).
     """
     before_ms = np.minimum(host_ms, alone_ms)
     slower = ratios_of(ENTRY)["host"] * np.exp(error) * np.maximum(1.0, per_vcpu)
@@ -70,45 +70,44 @@ def packed_times(
     """Times of one of `per_gpu` trainings on a GPU from those of one by itself, by the same names.
 
     All of shape (n_rows,). GPU and host time stay those of one; `shared_gpu_ms` is the GPU's, the turns of others
-    included. `neighbours` are times of the other trainings by
+    included; `beside_` before a name: if the GPU had time for all. `neighbours` are times of the other trainings by
     themselves; without, all are equal. `spread`: half width of the 90 % interval of ln of `switches`. Each end is the
     longer one of host and GPU, as the estimate is.
     """
     changed, together = dict(times), (times, *neighbours)
     for sign, (end, gpu_end) in _ENDS.items():
         own_ms = _end_beside_others_ms(times, per_vcpu, sign)
-        neighbours_ms = [
-            _end_beside_others_ms(own, per_vcpu, -sign) for own in neighbours
-        ]  # faster hosts ask for more
+        # faster hosts of neighbours ask for more
+        neighbours_ms = [_end_beside_others_ms(own, per_vcpu, -sign) for own in neighbours]
         turn_ms = [ratios_of(ENTRY)["switches"] * np.exp(sign * spread) * own[gpu_end] for own in together]
         turns = turns_of_each(np.divide(turn_ms, [own_ms, *neighbours_ms])) if neighbours else per_gpu
         changed["shared_gpu_ms"] = changed.get("shared_gpu_ms", turns * times["gpu_time_ms"])
+        changed[f"beside_{end}"] = np.where(per_gpu > 1, own_ms, times[end])
         changed[end] = np.where(per_gpu > 1, np.maximum(own_ms, turns * turn_ms[0]), times[end])
     return changed
 
 
-_ENDS = {
-    0.0: ("iteration_time_ms", "gpu_time_ms"),
-    -1.0: ("low_ms", "gpu_low_ms"),
-    1.0: ("high_ms", "gpu_high_ms"),
-}
+_ENDS = {0: ("iteration_time_ms", "gpu_time_ms"), -1: ("low_ms", "gpu_low_ms"), 1: ("high_ms", "gpu_high_ms")}
 
 
-def _end_beside_others_ms(times: Mapping[str, Array], per_vcpu: Array, sign: float) -> Array:
+def _end_beside_others_ms(times: Mapping[str, Array], per_vcpu: Array, sign: int) -> Array:
     """`beside_others_ms` of a training, or an end of its interval: those of its own and of the host's factor."""
     end = _ENDS[sign][0]
     alone_ms, host_ms = times["iteration_time_ms"], times["host_time_ms"]
     beside_ms = beside_others_ms(alone_ms, host_ms, per_vcpu)
     host_end_ms = beside_others_ms(alone_ms, host_ms, per_vcpu, sign * ratios_of(ENTRY).host_spread)
-    return beside_ms * np.exp(sign * np.hypot(np.log(times[end] / alone_ms), np.log(host_end_ms / beside_ms)))
+    error: Array = np.hypot(np.log(times[end] / alone_ms), np.log(host_end_ms / beside_ms))
+    return beside_ms * np.exp(sign * error)
 
 
 def packed_reasons(gpu: Gpu, mode: Mode, per_vcpu: float) -> tuple[Reason, ...]:
     """Reasons for caution about several trainings on a GPU: other GPUs or loops than those measured, few vCPUs."""
     lacking = [] if ratios_of(ENTRY).measured_on(gpu) else [gpu.name]
     lacking += [word for word in (mode.framework, mode.capture) if word not in ("pytorch", "eager")]
-    texts = [f"{per_vcpu:.3g} trainings share each vCPU: their hosts take turns"] * int(per_vcpu > 1)
+    texts = [f"hosts and loaders take turns on vCPUs: they ask for {per_vcpu:.3g} times as many"] * int(
+        per_vcpu > 1
+    )
     if lacking:
         names = " or ".join(lacking)
-        texts.append(f"several trainings on one GPU were measured on H100 in PyTorch, not with {names}")
+        texts.append(f"several trainings on one GPU were measured on H100 and H200 in PyTorch, not with {names}")
     return tuple(Reason("per_gpu", text) for text in texts)

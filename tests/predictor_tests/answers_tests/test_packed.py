@@ -53,8 +53,8 @@ def test_unlike_trainings_get_equal_shares_and_what_others_leave():
 
 
 def test_the_law_holds_for_held_back_cnns_and_for_trainings_measured_after_its_fit():
-    later = judged(read_cases(3), ratios_of("packed"))
-    for rows, mean, middle, outside in ((left_out(), 5, 2, 1), (later, 10, 6, 0)):
+    later, elsewhere = (judged(read_cases(run), ratios_of("packed")) for run in (3, 4))
+    for rows, mean, middle, outside in ((left_out(), 5, 2, 1), (later, 10, 6, 0), (elsewhere, 12, 10, 0)):
         errors = [abs(error) for _, error, _ in rows]
         assert (np.mean(errors) < mean, np.median(errors) < middle) == (True, True)
         assert sum(not is_inside for *_, is_inside in rows) == outside
@@ -73,6 +73,31 @@ def test_memory_is_of_all_and_times_are_of_one():
     assert "per_gpu" in {reason.kind for reason in elsewhere.extrapolates}
 
 
+def test_trainings_that_load_by_themselves_leave_the_gpu_to_others_meanwhile():
+    loading_ms, options = 128 / 4000 * 1000, SMALL | {"workers": 0, "loader": "4000/worker"}
+    for per_gpu in (2, 8):
+        [plain], [packed] = predict(**SMALL, per_gpu=per_gpu), predict(**options, per_gpu=per_gpu)
+        host_ms = ratios_of("packed")["host"] * plain.host_time_ms
+        assert packed.iteration_time_ms == pytest.approx(
+            max(host_ms + loading_ms, plain.iteration_time_ms), rel=0.05
+        )
+        assert packed.low_ms < packed.iteration_time_ms < packed.high_ms
+
+
+def test_loaders_and_hosts_take_turns_on_the_vcpus(tmp_path):
+    options = SMALL | {"workers": 4, "loader": "4000/worker", "per_gpu": 4, "batch_sizes": 64}
+    times_ms = []
+    for vcpus in (4, 64):
+        path = tmp_path / "own.csv"
+        path.write_text(
+            f"provider,instance,gpu,gpu_count,vcpus,usd_per_hour\nown,own{vcpus},{H100},1,{vcpus},1\n"
+        )
+        times_ms.append(predict(**options, offers=str(path))[0].iteration_time_ms)
+    [alone] = predict(**options | {"per_gpu": 1}, offers=str(path))
+    assert times_ms[1] == pytest.approx(1.2 * alone.host_time_ms, rel=0.05)
+    assert times_ms[0] > 1.2 * (alone.host_time_ms + 64 / 4000 * 1000)
+
+
 def test_hosts_take_turns_where_an_offer_has_fewer_vcpus_than_trainings(tmp_path):
     prices = (tmp_path / "own.csv", tmp_path / "large.csv")
     for path, vcpus in zip(prices, (4, 8), strict=True):
@@ -86,7 +111,7 @@ def test_hosts_take_turns_where_an_offer_has_fewer_vcpus_than_trainings(tmp_path
     assert few.iteration_time_ms / enough.iteration_time_ms == pytest.approx(
         ranked.total_time_h / roomy.total_time_h, rel=0.05
     )
-    assert "2 trainings share each vCPU" in str(few.extrapolates[-1]) not in map(str, enough.extrapolates)
+    assert "ask for 2 times as many" in str(few.extrapolates[-1]) not in map(str, enough.extrapolates)
 
 
 @pytest.mark.parametrize(
