@@ -510,7 +510,7 @@ class Iterations:
         return replace(self, memory_gib=memory_gib, per_gpu=per_gpu, beside=beside)
 
     def on_vcpus(self, per_vcpu: Array) -> Iterations:
-        """Rows of `packed` on a machine whose vCPUs have the work of so many hosts, that of their loaders included."""
+        """Rows of `packed` on a machine, by the number of hosts whose work, with their loaders', a vCPU does."""
         if (self.per_gpu == 1).all():
             return self
         spread = np.array(list(map(ratios_of("packed").spread_on, self.devices.gpus)))[self.device]

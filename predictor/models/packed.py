@@ -109,5 +109,7 @@ def packed_reasons(gpu: Gpu, mode: Mode, per_vcpu: float) -> tuple[Reason, ...]:
     )
     if lacking:
         names = " or ".join(lacking)
-        texts.append(f"several trainings on one GPU were measured on H100 and H200 in PyTorch, not with {names}")
+        texts.append(
+            f"several trainings on one GPU were measured on H100 and H200 in PyTorch, not with {names}"
+        )
     return tuple(Reason("per_gpu", text) for text in texts)
