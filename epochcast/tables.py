@@ -14,15 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from predictor.errors import SchemaError
 from predictor.table_files import STANDARD, SUFFIXES, writing_table
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 Record = Mapping[str, Any]
 """One line of a table, by field."""
@@ -98,7 +95,7 @@ def print_table(
     `group` is the header of a column whose repeated cells are left blank, `strong` says whether a record's line stands
     out.
     """
-    console, width = _console()
+    print_line, width = _printer()
     cells = [[column.text(record) for record in records] for column in columns]
     # Empty columns are never shown, the least important ones not where the table is too wide.
     shown = [i for i, column in enumerate(columns) if any(cells[i]) or not column.rank]
@@ -106,11 +103,11 @@ def print_table(
         if columns[i].rank and max(map(len, _lines([(columns[j], cells[j]) for j in shown]))) > width:
             shown.remove(i)
     if title:
-        console.print(title, style="bold", highlight=False, markup=False, soft_wrap=True)
+        print_line(title, style="bold")
     picked = [(columns[i], _without_repeats(cells[i], columns[i].header == group)) for i in shown]
     bold = [True, *(strong is not None and strong(record) for record in records)]
     for line, is_bold in zip(_lines(picked), bold, strict=True):
-        console.print(line, style="bold" if is_bold else "", highlight=False, markup=False, soft_wrap=True)
+        print_line(line, style="bold" if is_bold else "")
     hidden = [column.header for i, column in enumerate(columns) if i not in shown and any(cells[i])]
     if hidden:
         notes = [*notes, f"Left out for lack of width: {', '.join(hidden)} (--format csv has all)."]
@@ -119,10 +116,10 @@ def print_table(
 
 def print_notes(notes: Iterable[str], style: str = "dim") -> None:
     """Print paragraphs to stdout, each wrapped to at most 100 columns."""
-    console, width = _console()
+    print_line, width = _printer()
     for note in notes:
         text = textwrap.fill(note, min(width, 100), subsequent_indent="  ", break_on_hyphens=False)
-        console.print(text, highlight=False, markup=False, style=style, soft_wrap=True)
+        print_line(text, style=style)
 
 
 def counted(n: int, noun: str) -> str:
@@ -165,13 +162,20 @@ def _cell(value: Any, absent: str | None = None) -> Any:
     return absent if value is None else value
 
 
-def _console() -> "tuple[Console, int]":
-    from rich.console import Console
+def _printer() -> tuple[Callable[..., object], int]:
+    """What prints a line in a `style`, and the columns that a line may take: of a pipe any number, without style."""
+    is_wide = os.environ.get("COLUMNS", "").isdigit()
+    if not (is_wide or sys.stdout.isatty() or os.environ.get("FORCE_COLOR")):
+        return _print_plain, 10_000
+    from rich.console import Console  # a tenth of the time of predict
 
     console = Console()
-    if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
-        return console, console.width
-    return Console(width=10_000), 10_000
+    plain = partial(console.print, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    return plain, console.width
+
+
+def _print_plain(line: str, style: str) -> None:  # noqa: ARG001 - a pipe has none
+    print(line, flush=True)
 
 
 def _lines(columns: list[tuple[Column, list[str]]]) -> list[str]:
