@@ -51,6 +51,7 @@ from predictor.answers.verdict import (
     roles_of,
     verdict_of,
 )
+from predictor.arrays import Array, distinct_values
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.links import find_link, usual_link
 from predictor.catalogue.modes import MAX_PER_GPU
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
 
     from predictor.answers.answer import Values
     from predictor.answers.grid import Places
-    from predictor.arrays import Array
 
     Columns = dict[str, Values]
     from predictor.cnns.layer_table import LayerTable
@@ -369,7 +369,7 @@ class Comparer:
         local_size: Places,
     ) -> Places:
         """Images of a GPU at the batch size of the best throughput of each split's GPUs, of those tried."""
-        sizes, largest = np.unique(singles.local_batch_size), singles.devices.largest()
+        sizes, largest = distinct_values(singles.local_batch_size), singles.devices.largest()
         together = singles.rows((len(sizes) * device[:, None] + np.arange(len(sizes))).ravel())
         together = together.with_teams(teams, np.repeat(team, len(sizes)))
         rates = (together.local_batch_size / together.times["iteration_time_ms"]).reshape(-1, len(sizes))
@@ -426,7 +426,7 @@ class Comparer:
     ) -> Iterations:
         """These rows of the usual iterations, `n_rows` of each device of the modes, as these modes have them."""
         local = usual.iterations.local_batch_size[rows]
-        local_sizes = np.unique(local)
+        local_sizes = distinct_values(local)
         trainings = [
             (training, training.on_each([self.gpus[gpu_index] for gpu_index in gpu_indices]))
             for training, gpu_indices in modes

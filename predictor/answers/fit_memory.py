@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -357,7 +357,7 @@ class _Variant:
         return tables[0].without_recomputing()
 
     @cached_property
-    def operators(self) -> dict[int, Operator]:
+    def operators(self) -> Mapping[int, Operator]:
         """Operator of each layer, by its position."""
         return layer_operators(self.table)
 

@@ -113,6 +113,7 @@ def slowness_of_cpu(name: str | None) -> float:
     return 1.0 if speed is None else speed.reference_ms / _median_server_ms()
 
 
+@lru_cache(maxsize=4096)
 def host_of(offer: Offer) -> Host | None:
     """The CPU of an offer's machine; None where its provider does not say, or mixes several."""
     return next((host for host in all_hosts() if host.has(offer)), None)

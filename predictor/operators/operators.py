@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -132,7 +132,7 @@ An H100's machine took 31 ms for a ResNet-50 of which three of four segments are
 checkpoints, and 16 without: hooks keep and find each tensor of both forward passes."""
 
 
-_RECURRENT_LAUNCHES, _ON_CHIP_STATE = 4.0, 128
+_RECURRENT_LAUNCHES, ON_CHIP_STATE = 4.0, 128
 """Kernels of one position of a recurrent layer with a large state, forward and backward together: in both a product,
 then the gates. Up to the state on chip cuDNN runs all positions in one kernel, with the weights in registers (the same
 bound as in PyTorch's RNN.cpp for backward passes, on GPUs since Pascal)."""
@@ -141,7 +141,7 @@ bound as in PyTorch's RNN.cpp for backward passes, on GPUs since Pascal)."""
 def is_on_chip(layer: Layer | Operator) -> bool:
     """Whether one kernel runs all positions of a recurrent layer."""
     is_recurrent = OPERATOR_TYPES[layer.type].is_recurrent
-    return is_recurrent and (layer.out_channels or 0) <= _ON_CHIP_STATE * (layer.groups or 1)
+    return is_recurrent and (layer.out_channels or 0) <= ON_CHIP_STATE * (layer.groups or 1)
 
 
 def launches_per_position(layer: Layer | Operator) -> float:
@@ -407,8 +407,9 @@ def layers_with_weights(table: LayerTable) -> list[Layer]:
     return layers
 
 
-def layer_operators(table: LayerTable) -> dict[int, Operator]:
-    """Operator of each layer that costs time, by the layer's position."""
+@lru_cache(maxsize=64)
+def layer_operators(table: LayerTable) -> Mapping[int, Operator]:
+    """Operator of each layer that costs time, by the layer's position; cached."""
     inputs = layer_inputs(table)
     readers = Counter(source for sources in inputs for source in sources)
     wide, in_nchw = wide_outputs(table)
@@ -524,8 +525,9 @@ def _wide_output(layer: Layer, wide_input: bool) -> bool:
     return wide_input or bool(layer.widens) or (layer.parameters > 0 and weights is None)
 
 
-def wide_outputs(table: LayerTable) -> tuple[dict[int, bool], dict[int, bool]]:
-    """Whether each layer's output, by its position, is float32 under autocast, and whether it lies in NCHW.
+@lru_cache(maxsize=64)
+def wide_outputs(table: LayerTable) -> tuple[Mapping[int, bool], Mapping[int, bool]]:
+    """Whether each layer's output, by its position, is float32 under autocast, and whether it lies in NCHW; cached.
 
     A layer that reads position by position writes channels-last, unless 1 x 1; later layers keep that but a group norm,
     and but a sum whose first map lies in NCHW: PyTorch lays a sum out as its first operand.
@@ -577,8 +579,9 @@ def _map(*sizes: int | None) -> dict[str, Any]:
     return {f"{side}_{dimension}": size for dimension, size in parts for side in ("in", "out")}
 
 
-def layer_inputs(table: LayerTable) -> list[tuple[int, ...]]:
-    """Positions of the layers that each layer reads (IMAGE: the CNN's input); unknown inputs are the layer before."""
+@lru_cache(maxsize=64)
+def layer_inputs(table: LayerTable) -> Sequence[tuple[int, ...]]:
+    """Positions of the layers that each layer reads (IMAGE: the CNN's input), if unknown the layer before; cached."""
     position_of = {layer.index: position for position, layer in enumerate(table.layers)} | {IMAGE: IMAGE}
     return [
         (position - 1,) if layer.inputs is None else tuple(position_of[index] for index in layer.inputs)
@@ -586,7 +589,8 @@ def layer_inputs(table: LayerTable) -> list[tuple[int, ...]]:
     ]
 
 
-def _readers(table: LayerTable) -> dict[int, list[Layer]]:
+@lru_cache(maxsize=64)
+def _readers(table: LayerTable) -> Mapping[int, Sequence[Layer]]:
     """Layers that read each output, by the position of the layer that writes it, or `IMAGE`."""
     readers: dict[int, list[Layer]] = {}
     for layer, sources in zip(table.layers, layer_inputs(table), strict=True):

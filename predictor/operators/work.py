@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import LAUNCH_MS, Rates, all_gpus, find_gpu, is_cpu, rates_of
-from predictor.cnns.layer_table import DIMENSIONS, IMAGE, Layer, LayerTable, side
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.operator_types import OPERATOR_CLASSES, OPERATOR_TYPES, Loops, Traffic, Work
+from predictor.operators.columns import OperatorColumns
 from predictor.operators.operators import (
     OF_LAYERS,
     Operator,
     Operators,
-    has_bias,
     is_depthwise,
     is_on_chip,
     launches_per_position,
@@ -89,16 +89,12 @@ def layer_flops(layer: Layer, pass_: str, batch_size: int) -> float:
 
 def layer_bytes_read(layer: Layer, pass_: str, batch_size: int, element_bytes: float = 4) -> float:
     """Bytes that one pass of a layer reads from memory; arguments and errors are those of `layer_bytes`."""
-    elements, traffic = _elements(layer), _traffic(layer, pass_, batch_size)
-    maps = traffic.read_input * elements.input + traffic.read_output * elements.output
-    return element_bytes * (batch_size * maps + traffic.read_weights * elements.weights)
+    return element_bytes * _read(_elements(layer), _traffic(layer, pass_, batch_size), batch_size)
 
 
 def layer_bytes_written(layer: Layer, pass_: str, batch_size: int, element_bytes: float = 4) -> float:
     """Bytes that one pass of a layer writes to memory; arguments and errors are those of `layer_bytes`."""
-    elements, traffic = _elements(layer), _traffic(layer, pass_, batch_size)
-    maps = traffic.written_input * elements.input + traffic.written_output * elements.output
-    return element_bytes * (batch_size * maps + traffic.written_weights * elements.weights)
+    return element_bytes * _written(_elements(layer), _traffic(layer, pass_, batch_size), batch_size)
 
 
 def layer_bytes(layer: Layer, pass_: str, batch_size: int, element_bytes: float = 4) -> float:
@@ -170,6 +166,16 @@ def _elements(layer: Layer) -> _Elements:
     inputs = layer.repeats * (_product(layer, "in_channels", "in_height", "in_width") + _second_input(layer))
     outputs = layer.repeats * _product(layer, "out_channels", "out_height", "out_width")
     return _Elements(inputs, outputs, layer.parameters)
+
+
+def _read(elements: _Elements, traffic: Traffic, batch_size: int) -> float:
+    maps = traffic.read_input * elements.input + traffic.read_output * elements.output
+    return batch_size * maps + traffic.read_weights * elements.weights
+
+
+def _written(elements: _Elements, traffic: Traffic, batch_size: int) -> float:
+    maps = traffic.written_input * elements.input + traffic.written_output * elements.output
+    return batch_size * maps + traffic.written_weights * elements.weights
 
 
 def _second_input(layer: Layer) -> float:
@@ -401,7 +407,46 @@ def shape_columns(operators: Sequence[Operator]) -> Array:
     Sizes are base-2 logarithms: a difference of 1 is a factor of 2; one missing or 0 counts as 1. Flags are 0 or 1.
     SchemaError if an operator other than the optimizer has no input channels.
     """
-    return np.array([_shape(operator) for operator in operators], dtype=float).reshape(-1, len(SHAPE_COLUMNS))
+    columns = OperatorColumns.of(operators)
+    numbers, is_optimizer = columns.numbers, columns.text("type") == "optimizer"
+    lacking = np.flatnonzero(~is_optimizer & (numbers("in_channels", 0) == 0))
+    if lacking.size:
+        name = columns[int(lacking[0])].name
+        raise SchemaError(f"{name} has no in_channels, so its time cannot be computed.")
+    ins, groups, parameters = numbers("in_channels"), numbers("groups"), numbers("parameters", 0)
+    outs = np.where(numbers("out_channels", 0) > 0, numbers("out_channels"), ins)
+    side_out = numbers("out_height") * numbers("out_width")
+    depth, width, over_depth = numbers("kernel_depth"), numbers("kernel_width"), numbers("kernel_height")
+    height = np.maximum(over_depth // depth, 1)
+    longest, shortest = (pick(pick(depth, height), width) for pick in (np.maximum, np.minimum))
+    is_volume = numbers("kernel_depth", 0) > 0
+    filters = numbers("in_channels", 0) * numbers("out_channels", 0) * over_depth * width // groups
+    sizes = {
+        "in_channels": np.where(is_optimizer, numbers("parameters"), ins / groups),
+        "out_channels": outs / groups,
+        "groups": groups,
+        "positions": side_out,
+        "map_ratio": numbers("in_height") * numbers("in_width") / side_out,
+        "kernel": depth * height * width,
+        "elongation": np.where(is_volume, longest / shortest, height / width),
+        "stride": numbers("stride_height") * numbers("stride_width"),
+        "dilation": numbers("dilation"),
+        "n_tensors": numbers("n_tensors"),
+    }
+    logs = dict(zip(sizes, _log2(np.array([*sizes.values()])), strict=True))
+    logs["elongation"] = np.abs(logs["elongation"])
+    values = logs | {
+        "uneven_in": (ins // groups) % 8 > 0,
+        "uneven_out": (outs // groups) % 8 > 0,
+        "uneven_map": numbers("out_width") % 4 > 0,
+        **{name: columns.flags(name) for name in ("input_gradient", "in_place", "wide_input")},
+        "bias": columns.of_types(lambda entry: entry.weights == "filters") & (parameters > filters),
+        "forward": columns.text("passes") == "forward",
+        "broadcast": columns.of_types(lambda entry: entry.work_with_weights is not None) & (parameters > 0),
+    }
+    shape = np.column_stack([values[name] for name in SHAPE_COLUMNS]).astype(float)
+    of_optimizer = [name in ("in_channels", "n_tensors") for name in SHAPE_COLUMNS]
+    return np.where(is_optimizer[:, None] & ~np.array(of_optimizer), 0.0, shape)
 
 
 @lru_cache(maxsize=65536)
@@ -413,7 +458,11 @@ def operator_work(operator: Operator) -> tuple[float, float, float, float, float
         return 0.0, _LOSS_PASSES * (operator.in_channels or 1), 0.0, 0.0, 0.0, 2.0
     layer = _layer(operator)
     passes = PASSES if operator.passes != "forward" else PASSES[:1]
-    first, second = (sum(layer_bytes(layer, pass_, batch, 1.0) for pass_ in passes) for batch in (1, 2))
+    elements, traffic = _elements(layer), [_traffic(layer, pass_, 1) for pass_ in passes]
+    first, second = (
+        sum(_read(elements, of_pass, batch) + _written(elements, of_pass, batch) for of_pass in traffic)
+        for batch in (1, 2)
+    )
     flops = sum(layer_flops(layer, pass_, 1) for pass_ in passes)
     inputs = layer.repeats * _numbers_read(operator)
     three = operator.parameters or OPERATOR_TYPES[operator.type].product == "matmul"
@@ -443,45 +492,7 @@ def _layer(operator: Operator) -> Layer:
     return Layer(index=1, name=operator.name, inputs=inputs, **columns)
 
 
-@lru_cache(maxsize=65536)
-def _shape(operator: Operator) -> tuple[float, ...]:
-    if operator.type == "optimizer":
-        sizes = {"in_channels": operator.parameters, "n_tensors": operator.n_tensors}
-        return tuple(_log2(sizes.get(name, 1)) for name in SHAPE_COLUMNS)
-    if not operator.in_channels:
-        raise SchemaError(f"{operator.name} has no in_channels, so its time cannot be computed.")
-    groups = operator.groups or 1
-    ins, outs = operator.in_channels, operator.out_channels or operator.in_channels
-    side_in = (operator.in_height or 1) * (operator.in_width or 1)
-    side_out = (operator.out_height or 1) * (operator.out_width or 1)
-    depth, height, width = (side(operator, "kernel", dimension) or 1 for dimension in DIMENSIONS)
-    values = {
-        "in_channels": _log2(ins / groups),
-        "out_channels": _log2(outs / groups),
-        "groups": _log2(groups),
-        "positions": _log2(side_out),
-        "map_ratio": _log2(side_in / side_out),
-        "kernel": _log2(depth * height * width),
-        "elongation": _log2(max(depth, height, width) / min(depth, height, width))
-        if operator.kernel_depth
-        else abs(_log2(height / width)),
-        "stride": _log2((operator.stride_height or 1) * (operator.stride_width or 1)),
-        "dilation": _log2(operator.dilation or 1),
-        "uneven_in": float((ins // groups) % 8 > 0),
-        "uneven_out": float((outs // groups) % 8 > 0),
-        "uneven_map": float((operator.out_width or 1) % 4 > 0),
-        "input_gradient": float(operator.input_gradient),
-        "in_place": float(operator.in_place),
-        "wide_input": float(operator.wide_input),
-        "bias": float(has_bias(operator)),
-        "n_tensors": _log2(operator.n_tensors),
-        "forward": float(operator.passes == "forward"),
-        "broadcast": float(
-            OPERATOR_TYPES[operator.type].work_with_weights is not None and operator.parameters > 0
-        ),
-    }
-    return tuple(values[name] for name in SHAPE_COLUMNS)
-
-
-def _log2(value: float) -> float:
-    return math.log2(value) if value > 0 else 0.0
+def _log2(values: NDArray[Any]) -> Array:
+    """Logarithms of each value, as `math.log2` has them on every processor: trees compare their last digits."""
+    distinct, place = np.unique(values, return_inverse=True)
+    return np.array(list(map(math.log2, distinct.tolist())), dtype=float)[place].reshape(values.shape)

@@ -10,12 +10,10 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -37,19 +35,13 @@ from predictor.models.layer_times.library import (
     cards_of_the_chip,
 )
 from predictor.models.layer_times.times import DeviceMode
-from predictor.operators.operators import Operator
+from predictor.operators.columns import FIELDS, UNKNOWN, OperatorColumns
 from predictor.operators.optimizers import update_of
 
 FORMAT_VERSION = 4
-_FLAGS = ("input_gradient", "in_place", "wide_input", "fp32_product")
-_WORDS = ("type", "kind", "passes")
 _DIGITS = {"log_ms": 4, "host_ms": 4, "expected": 4, "value": 5}
 """Digits that files keep of ln ms and of ms, a hundredth of a percent, and of leaves, ln(time / base). Thresholds keep
 theirs, since rows lie on them or next to them."""
-_UNKNOWN = -(2**31)
-"""In place of NaN, or of None, in arrays of whole numbers."""
-_AS_MEASURED = ("repeats", "wide_in_nchw", "narrow_last", "wide_product")  # 1 and False
-_STORED = tuple(entry.name for entry in fields(Operator) if entry.name not in _AS_MEASURED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,28 +69,23 @@ class LayerModel:
                 f"operators of {library.mode} correct earlier ones, whose file has the same name. "
                 "Fit the two tables together."
             )
-        columns = {name: [getattr(operator, name) for operator in library.operators] for name in _STORED}
-        words = {name: sorted({*columns[name]} - {None}) for name in _WORDS}
-        for name in _WORDS:
-            columns[name] = [None if word is None else words[name].index(word) for word in columns[name]]
+        columns = OperatorColumns.of(library.operators)
         about = {
             "format_version": FORMAT_VERSION,
             "mode": library.mode._asdict(),
             "host": library.host,
             "base": None if library.base is None else library.base.source.mode._asdict(),
             "law": asdict(self.law),
-            "columns": _STORED,
-            "words": words,
+            "columns": FIELDS,
+            "words": columns.words,
             "features": FEATURES,
             "starts": {name: forest.start for name, forest in library.forests.items()},
         }
         text = json.dumps(about, separators=(",", ":"), allow_nan=False)
-        cells = [[_UNKNOWN if cell is None else cell for cell in column] for column in columns.values()]
-        is_carried = [operator in library.carried for operator in library.operators]
         arrays = {
             "about": np.array(text),
-            "operators": np.array(cells, dtype=np.int64),
-            "carried": np.flatnonzero(is_carried),
+            "operators": columns.cells,
+            "carried": np.sort(columns.places_of([*library.carried])),
             "batch_sizes": library.batch_sizes,
             "log_ms": library.log_ms,
             "host_ms": library.host_ms,
@@ -122,8 +109,7 @@ class LayerModel:
                 f"it has format version {about['format_version']!r}; this epochcast reads {FORMAT_VERSION}. "
                 "Refit it with `epochcast fit`."
             )
-        columns = dict(zip(about["columns"], arrays["operators"], strict=True))
-        operators = _operators_of(columns, about["words"])
+        operators = OperatorColumns.from_rows(about["columns"], arrays["operators"], about["words"])
         sizes, log_ms, host_ms = arrays["batch_sizes"], arrays["log_ms"], arrays["host_ms"]
         expected, shape = arrays.get("expected"), (len(operators), sizes.size)
         has_times = np.isfinite(log_ms).any(axis=1).all() and (sizes > 0).all()
@@ -149,11 +135,11 @@ class LayerModel:
 
     def packed(self) -> bytes:
         """`to_arrays` compressed, with times to a hundredth of a percent, as far as they repeat at best."""
-        file, arrays = io.BytesIO(), self.to_arrays()
+        file, arrays = io.BytesIO(), dict[str, Any](self.to_arrays())
         for name in arrays:
             if digits := _DIGITS.get(name.rpartition(".")[2]):
                 whole = np.rint(arrays[name] * 10.0**digits)
-                arrays[name] = np.where(np.isnan(whole), _UNKNOWN, whole).astype(np.int32)
+                arrays[name] = np.where(np.isnan(whole), UNKNOWN, whole).astype(np.int32)
         np.savez_compressed(file, **arrays)
         return file.getvalue()
 
@@ -170,7 +156,7 @@ class LayerModel:
                 arrays = dict(stored)
             for name, whole in arrays.items():
                 if digits := _DIGITS.get(name.rpartition(".")[2]):
-                    arrays[name] = np.where(whole == _UNKNOWN, np.nan, whole / 10.0**digits)
+                    arrays[name] = np.where(whole == UNKNOWN, np.nan, whole / 10.0**digits)
             return cls.from_arrays(arrays, measured)
         except ArtifactError as error:
             raise ArtifactError(f"{path}: {error}") from error
@@ -327,23 +313,3 @@ def _chip_in(mode: DeviceMode, names: frozenset[str]) -> bool:
 def _likeness(library: OperatorSource, mode: DeviceMode) -> tuple[bool, int]:
     """Whether the cards compute alike, then the number of measured times."""
     return design_of(find_gpu(library.mode.gpu)) == design_of(find_gpu(mode.gpu)), library.n_measured
-
-
-def _operators_of(
-    columns: Mapping[str, NDArray[np.int64]], words: Mapping[str, Sequence[str]]
-) -> tuple[Operator, ...]:
-    """Operators of columns of numbers, set field by field: the constructor takes four times as long."""
-    operators = tuple(Operator.__new__(Operator) for _ in columns["type"])
-    for entry in fields(Operator):
-        cells: Iterable[Any] = repeat(entry.default)
-        if entry.name in _STORED:
-            column = columns[entry.name]
-            is_known = column != _UNKNOWN
-            values = (column == 1 if entry.name in _FLAGS else column).astype(object)
-            if entry.name in _WORDS:
-                values[is_known] = np.array(words[entry.name], dtype=object)[column[is_known]]
-            if not is_known.all():
-                values[~is_known] = None
-            cells = values.tolist()
-        deque(map(getattr(Operator, entry.name).__set__, operators, cells), maxlen=0)
-    return operators

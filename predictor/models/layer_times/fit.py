@@ -7,7 +7,7 @@ not measured here than its shape does: a base carries them over, the library's o
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -30,14 +30,15 @@ from predictor.models.layer_times.interpolation import (
     FP32_PRODUCT,
     WIDE_WINDOWS,
     Forest,
-    family_of,
+    families_of,
     forest_features,
-    forest_of,
+    forests_of,
 )
 from predictor.models.layer_times.law import SIZES, OperatorTotals, SummingLaw, counted_operators, layer_sums
 from predictor.models.layer_times.library import CarriedOver, OperatorLibrary, cards_of_the_chip
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operator_types import RECURRENT_TYPES, RESIZING_TYPES, VOLUME_TYPES
+from predictor.operators.columns import OperatorColumns
 from predictor.operators.operators import Operator
 from predictor.operators.work import device_rates, device_sm_count, roofline_ms
 from predictor.stopping import check_stop
@@ -366,14 +367,14 @@ def _with_forests(library: OperatorLibrary, seed: int) -> OperatorLibrary:
     expected = np.full(ratio.shape, np.nan)
     forests: dict[str, Forest] = {}
     for name in sorted({*FOREST_OF.values(), FP32_PRODUCT} - {"none"}):
-        rows = np.array([forest_of(operator) == name for operator in library.operators], dtype=bool)
+        rows = np.array(forests_of(OperatorColumns.of(library.operators))) == name
         if rows.sum() >= _LEAST_OPERATORS:
             learned = np.where(seldom, np.nan, ratio[rows])
             forests[name], expected[rows] = _cross_fitted(features[rows], learned, group[rows], seed)
     return replace(library, forests=forests, expected=np.where(np.isfinite(ratio), expected, np.nan))
 
 
-def _groups(operators: tuple[Operator, ...]) -> NDArray[np.intp]:
+def _groups(operators: Sequence[Operator]) -> NDArray[np.intp]:
     """Cross-fitting group of each operator: a hash of its name, independent of the rest of the library."""
     return np.array([crc32(operator.name.encode()) % _N_GROUPS for operator in operators], dtype=np.intp)
 
@@ -510,8 +511,9 @@ def with_volumes(libraries: Mapping[DeviceMode, OperatorLibrary]) -> dict[Device
 
 
 def _volumes(source: OperatorLibrary, lacking: OperatorLibrary) -> OperatorLibrary | None:
-    own, numbered = frozenset(lacking.operators), enumerate(source.operators)
-    rows = [i for i, operator in numbered if family_of(operator) in _CARRIED and operator not in own]
+    columns, own = OperatorColumns.of(source.operators), OperatorColumns.of(lacking.operators)
+    is_new = own.places_of(columns) < 0
+    rows = [i for i, family in enumerate(families_of(columns)) if family in _CARRIED and is_new[i]]
     if not rows:
         return None
     operators = tuple(source.operators[i] for i in rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from predictor.arrays import Array
 from predictor.catalogue.devices import Rates
 from predictor.errors import ArtifactError
 from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
-from predictor.operators.operators import Operator, is_depthwise, is_on_chip
+from predictor.operators.columns import OperatorColumns, row_keys
+from predictor.operators.operators import ON_CHIP_STATE, Operator
 from predictor.operators.work import SHAPE_COLUMNS, operator_work, roofline_ms, shape_columns
 
 TILE_COLUMNS = (
@@ -89,7 +90,7 @@ class Curves:
     def of(cls, batch_sizes: Array, is_measured: NDArray[np.bool_]) -> Curves:
         """Curves over ascending `batch_sizes`; `is_measured` (n_operators, n_batches) marks those of each operator."""
         number: dict[bytes, int] = {}
-        keys = [packed.tobytes() for packed in np.packbits(is_measured, axis=1)]
+        keys = row_keys(np.packbits(is_measured, axis=1))
         members = np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.intp)
         _, first = np.unique(members, return_index=True)
         return cls(np.log(batch_sizes), is_measured[first], members)
@@ -201,19 +202,19 @@ class Neighbourhood:
 class KnownShapes:
     """Shapes of a library's operators, computed for each type when it is first needed."""
 
-    operators: Sequence[Operator]
+    operators: OperatorColumns
     positions: dict[str, NDArray[np.intp]]
     _computed: dict[str, _Shapes] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, operators: Sequence[Operator]) -> KnownShapes:
+    def of(cls, operators: OperatorColumns) -> KnownShapes:
         """Shapes of these operators."""
-        return cls(operators, _by_type(operators))
+        return cls(operators, _by_family(operators))
 
     def of_rows(self, kept: NDArray[np.bool_]) -> KnownShapes:
         """Shapes of the operators that `kept` (n_operators,) marks."""
         moved = np.cumsum(kept) - 1
-        fewer = KnownShapes([self.operators[int(i)] for i in np.flatnonzero(kept)], {})
+        fewer = KnownShapes(self.operators.rows(np.flatnonzero(kept)), {})
         for type_, rows in self.positions.items():
             is_kept = kept[rows]
             if is_kept.any():
@@ -225,7 +226,7 @@ class KnownShapes:
     def of_type(self, type_: str) -> _Shapes:
         """Shapes of all operators of one type."""
         if type_ not in self._computed:
-            self._computed[type_] = _Shapes.of([self.operators[int(i)] for i in self.positions[type_]])
+            self._computed[type_] = _Shapes.of(self.operators.rows(self.positions[type_]))
         return self._computed[type_]
 
 
@@ -236,24 +237,24 @@ class _Shapes:
     kinds: NDArray[np.str_]
 
     @classmethod
-    def of(cls, operators: Sequence[Operator]) -> _Shapes:
+    def of(cls, operators: OperatorColumns) -> _Shapes:
         columns = shape_columns(operators) * _SCALE
-        kinds = np.array([operator.kind or "" for operator in operators], dtype=np.str_)
-        return cls(columns, (columns**2).sum(axis=1), kinds)
+        return cls(columns, (columns**2).sum(axis=1), operators.text("kind").astype(np.str_))
 
-    def of_rows(self, kept: NDArray[np.bool_]) -> _Shapes:
+    def of_rows(self, kept: NDArray[np.bool_] | NDArray[np.intp]) -> _Shapes:
         return _Shapes(self.columns[kept], self.squares[kept], self.kinds[kept])
 
 
-def neighbourhoods(unmeasured: Sequence[Operator], measured: KnownShapes) -> Neighbourhood:
+def neighbourhoods(unmeasured: OperatorColumns, measured: KnownShapes) -> Neighbourhood:
     """Find the nearest operators of the same type, in doublings of their sizes."""
     k = min(N_NEIGHBOURS, len(measured.operators))
     rows, weights = np.zeros((len(unmeasured), k), dtype=np.intp), np.zeros((len(unmeasured), k))
     nearest = np.full(len(unmeasured), np.inf)
-    for type_, at in _by_type(unmeasured).items():
+    shapes = _Shapes.of(unmeasured)
+    for type_, at in _by_family(unmeasured).items():
         if type_ not in measured.positions:
             continue
-        own, of_type = _Shapes.of([unmeasured[int(i)] for i in at]), measured.of_type(type_)
+        own, of_type = shapes.of_rows(at), measured.of_type(type_)
         squares = own.squares[:, None] + of_type.squares[None] - 2.0 * own.columns @ of_type.columns.T
         squares = np.maximum(squares, 0.0)
         if of_type.kinds.any() or own.kinds.any():
@@ -266,33 +267,40 @@ def neighbourhoods(unmeasured: Sequence[Operator], measured: KnownShapes) -> Nei
     return Neighbourhood(rows, weights, nearest, 1.0 / (1.0 + (nearest / _REACH) ** 2))
 
 
+_IN_FP32 = "in fp32"
 WIDE_WINDOWS = "wide windows"
 """Family of depthwise convolutions whose time follows their operations: 2 to 3 TFLOP/s on an H100, in 16 bits
 channels-last 1, for windows of 9 x 9 to 31 x 31."""
 
 
-def family_of(operator: Operator) -> str:
-    """Family within which an operator has neighbours: its type, or the part of the type that runs kernels of its own.
+def families_of(operators: OperatorColumns) -> list[str]:
+    """Family of each operator, within which it has neighbours: its type, or the part that runs kernels of its own.
 
     A softmax reads its channels three times, and depthwise windows from 9 x 9 are PyTorch's slowest: by other
     activations and by small windows, an H100 was answered a sixth of the time of a softmax over 150 classes, and a
     tenth of that of windows of 31 x 31. A recurrent layer with weights on chip waits for no launches.
     """
-    if is_on_chip(operator):
-        return f"{operator.type} on chip"
-    if operator.fp32_product:
-        return f"{operator.type} in fp32"
-    if operator.kind == "softmax":
-        return "softmax of maps" if (operator.in_height or 1) * (operator.in_width or 1) > 1 else "softmax"
-    is_wide = is_depthwise(operator) and max(operator.kernel_height or 1, operator.kernel_width or 1) >= _WIDE
-    return WIDE_WINDOWS if is_wide else operator.type
+    families, numbers = operators.text("type"), operators.numbers
+    types = families.copy()
+    is_softmax, groups = operators.text("kind") == "softmax", numbers("groups")
+    of_map = numbers("in_height") * numbers("in_width") > 1
+    depthwise = operators.of_types(lambda entry: entry.product == "convolution") & (groups > 1)
+    depthwise &= groups == numbers("in_channels")
+    side = np.maximum(numbers("kernel_height"), numbers("kernel_width"))
+    is_on_chip = operators.of_types(lambda entry: entry.is_recurrent)
+    is_on_chip &= numbers("out_channels", 0) <= ON_CHIP_STATE * groups
+    families[depthwise & (side >= _WIDE)] = WIDE_WINDOWS
+    families[is_softmax] = "softmax"
+    families[is_softmax & of_map] = "softmax of maps"
+    for own, words in ((operators.flags("fp32_product"), _IN_FP32), (is_on_chip, "on chip")):
+        families[own] = [f"{type_} {words}" for type_ in types[own]]
+    names: list[str] = families.tolist()
+    return names
 
 
-def _by_type(operators: Sequence[Operator]) -> dict[str, NDArray[np.intp]]:
-    rows_by_type: dict[str, list[int]] = {}
-    for i, operator in enumerate(operators):
-        rows_by_type.setdefault(family_of(operator), []).append(i)
-    return {type_: np.array(rows, dtype=np.intp) for type_, rows in rows_by_type.items()}
+def _by_family(operators: OperatorColumns) -> dict[str, NDArray[np.intp]]:
+    families = np.array(families_of(operators), dtype=object)
+    return {family: np.flatnonzero(families == family) for family in dict.fromkeys(families.tolist())}
 
 
 def _nearest(squares: Array, k: int) -> tuple[NDArray[np.intp], Array]:
@@ -323,12 +331,15 @@ FP32_PRODUCT = "fp32_product"
 """The forest of matrix products in fp32 in a mode of TF32."""
 
 
-def forest_of(operator: Operator) -> str:
-    """The forest that predicts an operator; ``none`` without one."""
-    forest = FOREST_OF.get(operator.type, "none")
-    if operator.fp32_product and forest != "none":
-        return FP32_PRODUCT
-    return forest if family_of(operator) == operator.type else "none"
+def forests_of(operators: OperatorColumns) -> list[str]:
+    """The forest that predicts each operator; ``none`` without one."""
+    forests = []
+    for type_, family in zip(operators.text("type").tolist(), families_of(operators), strict=True):
+        forest = FOREST_OF.get(type_, "none")
+        if forest != "none" and family != type_:
+            forest = FP32_PRODUCT if family == f"{type_} {_IN_FP32}" else "none"
+        forests.append(forest)
+    return forests
 
 
 _TYPES = tuple(type_ for type_, forest in FOREST_OF.items() if forest == "other")
@@ -346,7 +357,7 @@ _NODES = ("roots", "left", "right")  # arrays of numbers of nodes
 NODE_ARRAYS = ("roots", "feature", "threshold", "left", "right", "value")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Forest:
     """Nodes of all trees, of shape (n_nodes,); the prediction is `start` + the sum of the leaves reached.
 
@@ -363,11 +374,8 @@ class Forest:
 
     def predict(self, rows: Array) -> Array:
         """Predictions of shape (n_rows,) for features of shape (n_rows, n_features)."""
-        flat, n_features = np.ascontiguousarray(rows).ravel(), rows.shape[1]
-        n_nodes, is_leaf = self.feature.size, self.feature == _LEAF
-        # A leaf leads to itself; the left child lies n_nodes further.
-        children = np.where(is_leaf, np.arange(n_nodes), [self.right, self.left]).ravel()
-        feature = np.where(is_leaf, 0, self.feature).astype(np.intp)
+        flat, n_features, n_nodes = np.ascontiguousarray(rows).ravel(), rows.shape[1], self.feature.size
+        is_leaf, children, feature = self._steps
         at = np.tile(self.roots, len(rows)).astype(np.intp)
         going, node = np.arange(at.size), at
         cell = np.repeat(np.arange(len(rows)) * n_features, self.roots.size)
@@ -380,6 +388,13 @@ class Forest:
             going, cell, node = going.take(inner), cell.take(inner), node.take(inner)
         total: Array = self.start + self.value.take(at).reshape(len(rows), -1).sum(axis=1)
         return total
+
+    @cached_property
+    def _steps(self) -> tuple[NDArray[np.bool_], NDArray[np.intp], NDArray[np.intp]]:
+        """Whether each node is a leaf, which leads to itself; right children, then left ones; the features read."""
+        is_leaf = self.feature == _LEAF
+        children = np.where(is_leaf, np.arange(is_leaf.size), [self.right, self.left]).ravel()
+        return is_leaf, children, np.where(is_leaf, 0, self.feature).astype(np.intp)
 
     @classmethod
     def mean(cls, forests: Sequence[Forest]) -> Forest:
@@ -448,5 +463,5 @@ def forest_features(
     by_batch = np.stack([np.broadcast_to(batch, (n, m)), computed, moved, computed - moved, least], axis=2)
     by_shape = np.column_stack([shapes, of_type, of_kind])
     tiles = tile_columns(operators, batch_sizes, sm_count)
-    tiles[[i for i, operator in enumerate(operators) if forest_of(operator) != "convolution"]] = 0.0
+    tiles[[forest != "convolution" for forest in forests_of(OperatorColumns.of(operators))]] = 0.0
     return np.concatenate([np.repeat(by_shape[:, None], m, axis=1), by_batch, tiles], axis=2)

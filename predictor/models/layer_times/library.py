@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.arrays import Array
+from predictor.arrays import Array, distinct_values
 from predictor.catalogue.devices import Rates, all_gpus, design_of, find_gpu, is_cpu
 from predictor.errors import SchemaError
 from predictor.models.forecast import Reason
@@ -30,6 +30,7 @@ from predictor.models.layer_times.times import (
     OperatorTimes,
 )
 from predictor.operators import work
+from predictor.operators.columns import OperatorColumns
 from predictor.operators.operators import Operator, Operators, has_bias, is_view
 
 _USUAL = 0.15  # least share of operators measured at a usual batch size, relative to the commonest one
@@ -71,7 +72,7 @@ class OperatorLibrary:
     """
 
     mode: DeviceMode
-    operators: tuple[Operator, ...]
+    operators: Sequence[Operator]
     batch_sizes: Array
     log_ms: Array
     host_ms: Array
@@ -140,8 +141,8 @@ class OperatorLibrary:
     @cached_property
     def n_measured(self) -> int:
         """Number of measured times: operators x batch sizes."""
-        own = [operator not in self.carried for operator in self.operators]
-        return int(np.isfinite(self.log_ms[own]).sum())
+        carried = self._columns.places_of([*self.carried])
+        return int(np.isfinite(self.log_ms).sum() - np.isfinite(self.log_ms[carried]).sum())
 
     @property
     def origin(self) -> str:
@@ -152,7 +153,8 @@ class OperatorLibrary:
     def without(self, operators: Sequence[Operator]) -> OperatorLibrary:
         """The library, and its base, without the measurements of these operators."""
         kept = np.ones(len(self), dtype=bool)
-        kept[[self._place[operator] for operator in operators if operator in self._place]] = False
+        places = self._columns.places_of(operators)
+        kept[places[places >= 0]] = False
         hidden = dict(self.hidden)
         if self.expected is not None:
             predicted = np.isfinite(self.expected).any(axis=1)
@@ -202,7 +204,7 @@ class OperatorLibrary:
         log_ratio[measured], beyond[measured] = self._measured(rows, batches)
         log_ratio[measured] += self._drift(lookup, batches, beyond[measured])
         host[measured] = self.host_ms[rows]
-        host[carried] = _median(self.host_ms)  # those of the other card are of another machine
+        host[carried] = self._usual_host_ms  # those of the other card are of another machine
         if lookup.new.size:
             new = lookup.new
             log_ratio[new], host[new], shape[new], beyond[new] = self._interpolated(lookup, batches)
@@ -243,16 +245,16 @@ class OperatorLibrary:
         return work.device_rates(self.mode.gpu, self.mode.precision)
 
     @cached_property
-    def _place(self) -> dict[Operator, int]:
-        return {operator: i for i, operator in enumerate(self.operators)}
+    def _columns(self) -> OperatorColumns:
+        return OperatorColumns.of(self.operators)
 
     @cached_property
     def _shapes(self) -> interpolation.KnownShapes:
-        return interpolation.KnownShapes.of(self.operators)
+        return interpolation.KnownShapes.of(self._columns)
 
     @cached_property
     def _batch_free(self) -> NDArray[np.bool_]:
-        return np.array([operator.type in _BATCH_FREE for operator in self.operators], dtype=bool)
+        return np.isin(self._columns.text("type").astype(np.str_), _BATCH_FREE)
 
     @cached_property
     def _classes(self) -> NDArray[np.str_]:
@@ -284,6 +286,11 @@ class OperatorLibrary:
         return self.log_ms[rows] - least[rows]
 
     @cached_property
+    def _usual_host_ms(self) -> float:
+        """Median of the host times; NaN without one."""
+        return float(_medians(self.host_ms, np.zeros(len(self), dtype=np.intp), 1)[0])
+
+    @cached_property
     def usual_sizes(self) -> Array:
         """Batch sizes at which many operators were measured; trees are fitted only at these."""
         rows = ~self._batch_free
@@ -303,7 +310,7 @@ class OperatorLibrary:
         if not out.size:
             return drift
         ends = self._ends[lookup.rows[out]]
-        sizes = np.unique(np.concatenate([batches, ends.ravel()]))
+        sizes = distinct_values(np.concatenate([batches, ends.ravel()]))
         grown, predicted = self._by_trees(lookup, lookup.measured[out], sizes)
         own = np.clip(batches, ends[grown, :1], ends[grown, 1:])
         usual = np.take_along_axis(predicted, np.searchsorted(sizes, own), axis=1)
@@ -322,7 +329,7 @@ class OperatorLibrary:
     ) -> tuple[Array, Array, NDArray[np.int8], NDArray[np.int8]]:
         near, used = lookup.near, lookup.used
         efficiency, beyond = self._measured(used, batches)
-        usual = _median(self.host_ms)
+        usual = self._usual_host_ms
         log_ratio = near.mean(efficiency)
         grown, general = self._by_trees(lookup, lookup.new, batches)
         if self.base is None:
@@ -361,11 +368,8 @@ class OperatorLibrary:
         correction = np.zeros((lookup.new.size, batches.size))
         new = [lookup.operators[int(i)] for i in lookup.new]
         is_near = (lookup.near.distance < np.inf).tolist()
-        wide = [
-            i
-            for i, operator in enumerate(new)
-            if is_near[i] and interpolation.family_of(operator) == interpolation.WIDE_WINDOWS
-        ]
+        families = enumerate(interpolation.families_of(OperatorColumns.of(new)))
+        wide = [i for i, family in families if is_near[i] and family == interpolation.WIDE_WINDOWS]
         if wide:
             used = sorted(set(lookup.near.rows[wide].ravel().tolist()))
             neighbours = [self.operators[int(lookup.used[i])] for i in used]
@@ -546,15 +550,14 @@ class _Lookup:
 @lru_cache(maxsize=64)
 def _lookup_of(library: OperatorLibrary, operators: Operators) -> _Lookup:
     """Cached: a CNN is asked for at one batch size after another."""
-    exact = np.array([library._place.get(operator, -1) for operator in operators], dtype=np.intp)
+    exact, columns = library._columns.places_of(operators), OperatorColumns.of(operators)
     measured, new = np.flatnonzero(exact >= 0), np.flatnonzero(exact < 0)
-    near = interpolation.neighbourhoods([operators[int(i)] for i in new], library._shapes)
+    near = interpolation.neighbourhoods(columns.rows(new), library._shapes)
     used, at = np.unique(near.rows, return_inverse=True)
     forests = {name: number for number, name in enumerate(library.forests)}
     forest = [
-        _NO_FOREST if (number := forests.get(interpolation.forest_of(operator))) is None
-        else _HIDDEN if operator in library.hidden else number
-        for operator in operators
+        _NO_FOREST if (number := forests.get(name)) is None else _HIDDEN if operator in library.hidden else number
+        for operator, name in zip(operators, interpolation.forests_of(columns), strict=True)
     ]  # fmt: skip
     return _Lookup(
         operators, measured, new, exact[measured], replace(near, rows=at.reshape(near.rows.shape)), used,
@@ -601,8 +604,3 @@ def _medians(values: Array, group: NDArray[np.intp], n_groups: int) -> Array:
     lower, upper = (order[first[non_empty] + (count[non_empty] - odd) // 2] for odd in (1, 0))
     medians[non_empty] = (values[lower] + values[upper]) / 2.0
     return medians
-
-
-def _median(values: Array) -> float:
-    finite = values[np.isfinite(values)]
-    return float(np.median(finite)) if finite.size else float("nan")

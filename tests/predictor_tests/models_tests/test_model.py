@@ -55,7 +55,7 @@ DAMAGED = "is a damaged model"
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda m: m.update(format_version=99), "format version 99; this epochcast reads 4"),
+        (lambda m: m.update(format_version=99), "format version 99; this epochcast reads 5"),
         (lambda m: m.pop("roofline"), DAMAGED),
         (lambda m: m["roofline"]["terms"].update({"conv_forward|one|": float("nan")}), DAMAGED),
         (lambda m: m["roofline"]["terms"].update({"no bars": 1.0}), DAMAGED),
