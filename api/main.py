@@ -105,7 +105,7 @@ def _examples(app: FastAPI) -> Examples:
         return partial(example_answer, kind, answer, serving)
 
     return {
-        "create_prediction": of(PredictionQuestion, partial(predictions.answer_to, max_rows=1000)),
+        "create_prediction": of(PredictionQuestion, partial(predictions.answer_in_json, max_rows=1000)),
         **{operation: of(*answering) for operation, answering in advice.ANSWERING.items()},
         "create_calibration": partial(calibrations.example, app.state),
         "create_cnn": cnns.example,

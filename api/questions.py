@@ -447,7 +447,9 @@ def _cnn_of(posted: CnnQuestion) -> str | LayerTable:
     return str(posted.cnn)
 
 
-def check_work(question: Question, gpus: float, modes: int = 1, *, rows: int = 0, repeats: int = 1) -> None:
+def check_work(
+    resolved: ResolvedQuestion, gpus: float, modes: int = 1, *, rows: int = 0, repeats: int = 1
+) -> None:
     """Refuse a question that would work longer than about a second: OutOfRangeError above `MOST_WORK`.
 
     `gpus` are those of a mode, `modes` the precisions x memory formats asked of them, `rows` those of the answer,
@@ -457,10 +459,10 @@ def check_work(question: Question, gpus: float, modes: int = 1, *, rows: int = 0
     layers that were not measured are searched for among those that were. Runs of the CNN correct each GPU; each of
     their GPUs is predicted at each of their batch sizes.
     """
+    question, table = resolved.question, resolved.tables[0]
     sizes = len(question.batch_sizes or SEARCHED)
     own = question.measurements if isinstance(question.measurements, OwnMeasurements) else None
     model = own.model if own else load_model(question.model)
-    table = ResolvedQuestion.of(question).tables[0]
     layers = len(counted_operators(table)[0])
     runs = [(run["gpu"], run["batch_size"]) for run in question.anchors if not isinstance(run, Anchor)]
     runs += [run[:2] for run in own.runs_of(table)] if own else []

@@ -77,9 +77,9 @@ def _comparison(posted: ComparisonQuestion, question: Question) -> bytes:
     """
     resolved = ResolvedQuestion.of(question)
     gpus = len(resolved.devices if posted.gpus else {offer.gpu for offer in resolved.prices})
-    check_work(question, gpus, repeats=2)  # its mode and the fastest; before measurements are fitted
+    check_work(resolved, gpus, repeats=2)  # its mode and the fastest; before measurements are fitted
     question = with_measurements(question, posted)
-    check_work(question, gpus, repeats=2)  # and with their runs
+    check_work(ResolvedQuestion(question), gpus, repeats=2)  # and with their runs
     comparison = compare(question, plan_of(posted))
     about = {"verdict": comparison.verdict, "covers": comparison.scope, "left_out": resolved.left_out}
     return in_json(about | {"rows": comparison.rows})
@@ -112,13 +112,14 @@ def _explanation(posted: ExplanationQuestion, question: Question) -> bytes:
 
 def _check_explained(question: Question) -> None:
     """Refuse an explanation of too many GPUs or too much work, OutOfRangeError; each mode of each GPU counts."""
-    gpus = [gpu for gpu, _ in ResolvedQuestion.of(question).devices]
+    resolved = ResolvedQuestion(question)
+    gpus = [gpu for gpu, _ in resolved.devices]
     if len(gpus) > MAX_EXPLAINED_GPUS:
         raise OutOfRangeError(
             f"{len(gpus)} GPUs are too many: at most {MAX_EXPLAINED_GPUS} are explained at once. Name some."
         )
     modes = max((len(precisions_of(gpu)) * len(MEMORY_FORMATS) for gpu in gpus), default=1)
-    check_work(question, len(gpus), modes, repeats=_EXPLAINED_TWICE)
+    check_work(resolved, len(gpus), modes, repeats=_EXPLAINED_TWICE)
 
 
 @_route("/checks", CheckQuestion, CheckAnswer, "create_check", "Check the speed of a training")
@@ -128,7 +129,7 @@ def _check(posted: CheckQuestion, question: Question) -> bytes:
     Causes are ranked by their probability, with the time of an iteration and what mending saves.
     """
     sizes = question.batch_sizes or [usual_batch_size(question)]
-    check_work(replace(question, batch_sizes=sizes), 1, _CAUSES)
+    check_work(ResolvedQuestion(replace(question, batch_sizes=sizes)), 1, _CAUSES)
     speed = Speed(**{name: getattr(posted, name) for name in (*TIMES, "waiting_share")})
     checkup = check(with_measurements(question, posted), speed, posted.epochs)
     return in_json({"sentence": checkup.sentence, "checkup": checkup})
@@ -145,8 +146,8 @@ def _difference(posted: DifferenceQuestion, question: Question) -> bytes:
     """
     offers = ResolvedQuestion.of(question).prices
     after = core_question(posted.changed, posted.gpus, load_model(question.model), offers)
-    for side in (question, after):
-        check_work(side, len(ResolvedQuestion.of(side).devices), 2)  # its rows and its time by class
+    for side in map(ResolvedQuestion, (question, after)):
+        check_work(side, len(side.devices), 2)  # its rows and its time by class
     before = with_measurements(question, posted)
     differences = diff(before, replace(after, measurements=before.measurements))
     return in_json({"differences": [{"sentence": row.sentence, **asdict(row)} for row in differences]})
@@ -159,13 +160,14 @@ def _memory_plan(posted: MemoryPlanQuestion, question: Question) -> bytes:
     A plan is a mode, parts of the mini-batch, and blocks that are recomputed; `code` is PyTorch that does it. `without`
     holds the best plan without each of its concessions.
     """
-    layers, gpus = len(ResolvedQuestion.of(question).tables[0]), len(posted.gpus)
+    resolved, gpus = ResolvedQuestion(question), len(posted.gpus)
+    layers = len(resolved.tables[0])
     if layers * gpus > _MOST_LAYERS:
         raise OutOfRangeError(
             f"{layers:,} layers x {gpus} GPUs are too much work for one answer (at most {_MOST_LAYERS:,}). "
             "Ask in several parts: fewer GPUs."
         )
-    check_work(question, gpus, repeats=_PLANS)
+    check_work(resolved, gpus, repeats=_PLANS)
     plans = fit_memory(with_measurements(question, posted), plan_of(posted), posted.memory_gib, posted.allow)
     content = {"sentence": plans.sentence, "lines": plans.lines()}
     return in_json(content | {"best": plans.best, "without": plans.without})

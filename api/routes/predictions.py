@@ -12,7 +12,7 @@ from api.caching import in_json
 from api.openapi import question_body
 from api.parsing import answered, with_measurements
 from api.questions import PredictionQuestion, check_work
-from predictor.answers.answer import COLUMNS, answer
+from predictor.answers.answer import COLUMNS, answer_to
 from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion, gpus_of, left_out_of
 from predictor.errors import OutOfRangeError
@@ -36,11 +36,11 @@ async def predictions(request: Request) -> Response:
     The CNN is a name of the zoo, or a layer table. Every combination of precision, memory format, GPU and batch size is
     a row; a GPU that lacks a precision that another one has is left out there.
     """
-    answer = partial(answer_to, max_rows=request.app.state.settings.max_rows)
+    answer = partial(answer_in_json, max_rows=request.app.state.settings.max_rows)
     return await answered(request, PredictionQuestion, answer)
 
 
-def answer_to(posted: PredictionQuestion, question: Question, max_rows: int) -> bytes:
+def answer_in_json(posted: PredictionQuestion, question: Question, max_rows: int) -> bytes:
     """The answer in JSON, of at most this number of rows."""
     return in_json(predicted(posted, with_measurements(question, posted), max_rows))
 
@@ -52,14 +52,14 @@ def predicted(posted: PredictionQuestion, question: Question, max_rows: int) -> 
     """
     precisions = [*dict.fromkeys(posted.precisions or (question.precision,))]
     questions = _by_mode(posted, question, precisions)
-    gpus = sum(len(ResolvedQuestion.of(mode_question).devices) for mode_question in questions)
+    gpus = sum(len(mode_question.devices) for mode_question in questions)
     n_rows = len(question.batch_sizes or _SEARCHED) * gpus
     if n_rows > max_rows:
         raise OutOfRangeError(
             f"{n_rows:,} rows are asked for; at most {max_rows:,} are answered at once. Ask in several parts."
         )
-    check_work(question, gpus / len(questions), len(questions), rows=n_rows)
-    answers = [answer(mode_question) for mode_question in questions]
+    check_work(questions[0], gpus / len(questions), len(questions), rows=n_rows)
+    answers = list(map(answer_to, questions))
     about = {
         "covers": [mode_answer.scope for mode_answer in answers],
         "left_out": [gpu for precision in precisions for gpu in left_out_of(question.gpus, precision)],
@@ -75,10 +75,10 @@ def predicted(posted: PredictionQuestion, question: Question, max_rows: int) -> 
 
 def _by_mode(
     posted: PredictionQuestion, question: Question, precisions: Sequence[str | None]
-) -> list[Question]:
+) -> list[ResolvedQuestion]:
     """A question for each precision that a GPU has, and each memory format; OutOfRangeError if there is none."""
     formats = [*dict.fromkeys(posted.memory_formats or (question.memory_format,))]
-    questions: list[Question] = []
+    questions: list[ResolvedQuestion] = []
     refusal: OutOfRangeError | None = None
     for precision in precisions:
         try:
@@ -86,7 +86,10 @@ def _by_mode(
         except OutOfRangeError as error:
             refusal = error
             continue
-        questions += [replace(question, precision=precision, memory_format=layout) for layout in formats]
+        for layout in formats:
+            is_own = (precision, layout) == (question.precision, question.memory_format)
+            own = question if is_own else replace(question, precision=precision, memory_format=layout)
+            questions.append(ResolvedQuestion.of(own, "predict"))
     if refusal is not None and not questions:
         raise refusal
     return questions

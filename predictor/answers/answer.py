@@ -166,21 +166,13 @@ COLUMNS = tuple(column.name for column in fields(PredictionRow))
 """Columns of an answer, in order."""
 
 
-_OF_A_GPU = (
-    *("cnn", "image_size", "gpu", "precision", "memory_format", "framework"),
-    *("gpus_used", "per_gpu", "nodes", "link"),
-    *("offer", "offer_gpu_count", "priced_on", "memory_estimate_validated", "largest_batch_size"),
-    *("host", "method", "trained_on", "energy_basis", "co2_basis"),
-)
-"""Columns that are the same at all batch sizes of a CNN and GPU."""
-
-
 @dataclass(frozen=True, eq=False)
 class Answer:
     """Columns over CNN x GPU x batch size: CNNs as asked, then GPUs as asked, then ascending batch sizes.
 
-    `values` maps each of `COLUMNS` to an array or a list; `scope` is a paragraph on what it includes and excludes.
-    Each `block` rows, one after another, are of one CNN and GPU.
+    `values` maps each of `COLUMNS` to an array, a list or, of what is the same at all batch sizes of a CNN and GPU, a
+    `Coded`; `scope` is a paragraph on what it includes and excludes. Each `block` rows, one after another, are of one
+    CNN and GPU.
     """
 
     values: dict[str, Values]
@@ -206,7 +198,8 @@ class Answer:
         own = [
             name
             for name, column in self.columns.items()
-            if name not in _OF_A_GPU and (column[:1] != [None] or column.count(None) < len(column))
+            if not isinstance(self.values[name], Coded)
+            and (column[:1] != [None] or column.count(None) < len(column))
         ]
         for row, values in zip(rows, zip(*(self.columns[name] for name in own), strict=True), strict=True):
             row.update(zip(own, values))  # noqa: B905 - checked once, not for each row
@@ -371,7 +364,12 @@ def answer(question: Question) -> Answer:
     of the fastest, which `best_batch` marks, the fastest, and the largest that fits. SchemaError, OutOfRangeError,
     UnknownCnnError or UnknownGpuError if the question makes no sense; nothing is answered then.
     """
-    resolved = ResolvedQuestion.of(question, "predict")
+    return answer_to(ResolvedQuestion.of(question, "predict"))
+
+
+def answer_to(resolved: ResolvedQuestion) -> Answer:
+    """`answer` to a question that was looked up."""
+    question = resolved.question
     rows_of = _searched if question.batch_sizes is None else _at_sizes
     answered = list((_side_by_side if question.beside else rows_of)(resolved))
     for rows, _ in answered:

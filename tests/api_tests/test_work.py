@@ -6,6 +6,7 @@ import pytest
 
 from api.questions import check_work
 from predictor.answers.question import Question
+from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import all_gpus
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import OutOfRangeError
@@ -101,7 +102,7 @@ def test_more_inputs_of_layers_than_are_looked_at_in_a_second_are_refused(client
 
 def admitted(model, name, sizes, **extent):
     try:
-        check_work(Question(name, "T4", SIZES[:sizes], model=model), **extent)
+        check_work(ResolvedQuestion(Question(name, "T4", SIZES[:sizes], model=model)), **extent)
     except OutOfRangeError:
         return False
     return True
