@@ -134,6 +134,7 @@ def reasons(
     return [by_reasons[of_device] for of_device in of_devices]
 
 
+@lru_cache(maxsize=512)
 def of_table(table: LayerTable) -> tuple[Reason, ...]:
     """Reasons for caution that follow from the CNN's layer table, whatever the method."""
     table_reasons = [of_warning(warning) for warning in table.warnings]

@@ -35,8 +35,9 @@ from predictor.models.forecast import COVERAGE, Anchor, GpuTimeSplit, IterationF
 from predictor.models.hosts import host_ms, idle_ms, measuring_on, speed_of
 from predictor.models.join import join_host, with_gpu_share
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
-from predictor.models.layer_times.law import OperatorTotals
+from predictor.models.layer_times.law import OperatorTotals, sums_of_each
 from predictor.models.layer_times.served import forecast_by_layers, too_little_measured
+from predictor.models.layer_times.times import DeviceMode
 from predictor.models.named import BETTER, Methods
 from predictor.models.ratios import DerivedMode
 from predictor.models.registry import METHODS, WHOLE_METHODS
@@ -44,6 +45,7 @@ from predictor.models.residuals import is_of
 from predictor.models.roofline.arrays import arrays_on
 from predictor.models.roofline.model import Roofline
 from predictor.operators.kernels import operator_classes_of
+from predictor.operators.optimizers import update_of
 from predictor.stopping import check_stop
 
 FORMAT_VERSION = 5
@@ -213,14 +215,14 @@ class Model(Epochs):
             devices = [(gpu, mode if layers else plain) for gpu, layers in zip(gpus, own, strict=True)]
         answers: dict[int, IterationForecast] = {}
         doubts: dict[int, Reason] = {}
-        for position, layers in enumerate(self._layers(devices, method, question.anchors)):
-            if layers is not None:
-                check_stop()
-                answer = self._by_layers(layers, question.case(*devices[position]), method, host)
-                if isinstance(answer, IterationForecast):
-                    answers[position] = answer
-                else:
-                    doubts[position] = answer
+        layers = self._layers(devices, method, question.anchors)
+        for position, (own_layers, totals) in self._totals(question, devices, layers).items():
+            check_stop()
+            answer = self._by_layers(own_layers, totals, question.case(*devices[position]), method, host)
+            if isinstance(answer, IterationForecast):
+                answers[position] = answer
+            else:
+                doubts[position] = answer
         tuned = {position for position in answers if devices[position][1].autotune}
         left = [position for position in range(len(devices)) if position not in answers]
         unmeasured = [gpus[position] for position in left]
@@ -313,34 +315,59 @@ class Model(Epochs):
         """The methods beside the default's own."""
         return self.methods if isinstance(self.methods, Methods) else self.methods()
 
+    def _totals(
+        self, question: _Question, devices: Sequence[tuple[Gpu, Mode]], layers: Sequence[LayerModel | None]
+    ) -> dict[int, tuple[LayerModel, OperatorTotals]]:
+        """Layer models by the position of their device, and totals of the CNN's operators, in one array a mode."""
+        alike: dict[tuple[DeviceMode, Mode, bool], dict[int, LayerModel]] = {}
+        for position, own in enumerate(layers):
+            if own is not None:
+                gpu, mode = devices[position]
+                key = own.library.mode._replace(gpu=""), mode, is_cpu(gpu.name)
+                alike.setdefault(key, {})[position] = own
+        totals: dict[int, tuple[LayerModel, OperatorTotals]] = {}
+        for (_, mode, _), own_layers in alike.items():
+            libraries, update = [own.library for own in own_layers.values()], update_of(question.table, mode)
+            of_each = sums_of_each(libraries, question.table, question.batches, mode.fp32_products, update)
+            totals |= zip(own_layers, zip(own_layers.values(), of_each, strict=True), strict=True)
+        return dict(sorted(totals.items()))
+
     def _by_layers(
-        self, layers: LayerModel, case: Case, method: str, host: str | HostMeasurement | None
+        self,
+        layers: LayerModel,
+        totals: OperatorTotals,
+        case: Case,
+        method: str,
+        host: str | HostMeasurement | None,
     ) -> IterationForecast | Reason:
         """The forecast from operators measured on this GPU, or a reason to use specifications."""
-        sums = layers.sums
+        sums: Callable[[Case], OperatorTotals] = layers.sums
         if not is_cpu(case.gpu.name):  # no specification of a CPU is known
-            sums = partial(self._sums, layers)
+            sums, totals = partial(self._sums, layers), self._specified(totals, case)
             if method != "layer-times":
-                doubt = too_little_measured(layers, partial(sums, case))
+                doubt = too_little_measured(layers, totals)
                 if doubt is not None:
                     return doubt
         is_own, measured_on = layers.library.host_mode in self.layers.added, layers.library.host
         if is_cpu(case.gpu.name) or (is_own if host is None else host == measured_on):
-            return forecast_by_layers(layers, case, sums)
+            return forecast_by_layers(layers, case, sums, totals)
         if host is None and measured_on is not None:
             spread = self.roofline.law_.calibration.host_half_width(COVERAGE)
-            return forecast_by_layers(layers, case, sums, host_spread=spread)
+            return forecast_by_layers(layers, case, sums, totals, host_spread=spread)
         speed = speed_of(host, case.gpu, case.mode) if case.mode.framework == "pytorch" else None
         if speed is not None:
             known_ms = host_ms(table_of(case), case.mode, speed)
-            return forecast_by_layers(layers, case, sums, speed.name, known_ms, speed.spread)
+            return forecast_by_layers(layers, case, sums, totals, speed.name, known_ms, speed.spread)
         measuring = measuring_on(host, table_of(case), case.mode, self.roofline.law_)
         known_ms = self.roofline.host_ms(replace(case, measuring=measuring))
-        return forecast_by_layers(layers, case, sums, str(host), known_ms)
+        return forecast_by_layers(layers, case, sums, totals, str(host), known_ms)
 
     def _sums(self, layers: LayerModel, case: Case) -> OperatorTotals:
         """Totals of a case's operators, those that specifications know better with the specifications' time."""
-        sums = layers.sums(case)
+        return self._specified(layers.sums(case), case)
+
+    def _specified(self, sums: OperatorTotals, case: Case) -> OperatorTotals:
+        """The totals, with the specifications' time of operators that these know better."""
         if not sums.want_specifications:
             return sums
         plain = replace(case, mode=replace(case.mode, autotune=False), anchors=())

@@ -129,7 +129,7 @@ class LayerTimes(Predictor):
                     f"no operator was measured on {mode}, nor on another card of its chip; measured: {measured}. "
                     "Measure some with `epochcast profile --preset quick`."
                 )
-            answers.append(forecast_by_layers(model, case, model.sums))
+            answers.append(forecast_by_layers(model, case, model.sums, model.sums(case)))
         return answers
 
     def _is_run_of(self, run: Case, case: Case) -> bool:

@@ -99,25 +99,32 @@ class Curves:
         """Curves of the operators that `kept` (n_operators,) marks."""
         return Curves(self.at, self.patterns, self.member[kept])
 
-    def along(
-        self, rows: NDArray[np.intp], values: Array, batch_sizes: Array
-    ) -> tuple[Array, NDArray[np.int8]]:
-        """Values of the operators at the positions `rows`, and -1 below, 1 above their measured batch sizes, else 0.
+    def filled(self, rows: NDArray[np.intp], values: Array) -> Array:
+        """Values of the operators at the positions `rows` at all of `at`, from their measured `values`, (n_rows, n_at).
 
-        Both have shape (n_rows, n_sizes). `values` (n_rows, n_batches) holds the measured values. A curve is
-        constant beyond its ends; it is 0 for an operator without measurements.
+        A curve is constant beyond its ends; it is 0 for an operator without measurements.
         """
-        log_sizes, member = np.log(batch_sizes), self.member[rows]
-        curves = np.zeros((rows.size, log_sizes.size))
-        beyond = np.zeros(curves.shape, dtype=np.int8)
+        member = self.member[rows]
+        curves = np.zeros((rows.size, self.at.size))
         for number in np.flatnonzero(np.bincount(member, minlength=len(self.patterns))):
             alike, measured = np.flatnonzero(member == number), np.flatnonzero(self.patterns[number])
-            if not measured.size:
-                continue
-            own = self.at[measured]
-            curves[alike] = between(own, log_sizes, values[np.ix_(alike, measured)])
-            beyond[alike] = 1 * (log_sizes > own[-1] + _ROUNDING) - (log_sizes < own[0] - _ROUNDING)
-        return curves, beyond
+            if measured.size:
+                curves[alike] = between(self.at[measured], self.at, values[np.ix_(alike, measured)])
+        return curves
+
+    def beyond(self, rows: NDArray[np.intp], batch_sizes: Array) -> NDArray[np.int8]:
+        """-1 below, 1 above the measured batch sizes of the operators at the positions `rows`, else 0."""
+        log_sizes = np.log(batch_sizes)
+        is_measured = self.patterns[self.member[rows]]
+        least, greatest = (
+            np.where(is_measured.any(axis=1), end, default)[:, None]
+            for end, default in (
+                (self.at[is_measured.argmax(axis=1)], -np.inf),
+                (self.at[self.at.size - 1 - is_measured[:, ::-1].argmax(axis=1)], np.inf),
+            )
+        )
+        above, below = log_sizes > greatest + _ROUNDING, log_sizes < least - _ROUNDING
+        return above.astype(np.int8) - below.astype(np.int8)
 
 
 def between(at: Array, new_at: Array, values: Array) -> Array:

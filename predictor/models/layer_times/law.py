@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.arrays import Array
-from predictor.catalogue.devices import ELEMENT_BYTES, is_cpu
+from predictor.catalogue.devices import ELEMENT_BYTES, Rates, is_cpu
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import Kind, Reason
 from predictor.models.layer_times.library import OperatorSource
@@ -231,10 +231,13 @@ class SummingLaw:
 
         A mini-batch smaller than all measured ones takes no longer than these: it widens only the lower side.
         """
+        below = self._half_width(sums)
+        if not sums.beyond_ms[-1].any():
+            return below, below
         moved = sums.beyond_ms.copy()
         moved[0] += moved[-1]
         moved[-1] = 0.0
-        return self._half_width(sums), self._half_width(replace(sums, beyond_ms=moved))
+        return below, self._half_width(replace(sums, beyond_ms=moved))
 
     def _half_width(self, sums: OperatorTotals) -> Array:
         near = self.spread + (self.spread_near - self.spread) * np.sqrt(sums.unmeasured())
@@ -273,39 +276,111 @@ def layer_sums(
 
     SchemaError if an operator lacks the shape from which its work is computed; the message names it.
     """
-    operators, _ = counted_operators(table, fp32_products)
-    mode, rates = library.mode, device_rates(library.mode.gpu, library.mode.precision)
-    half = ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"]
-    slow_slices = has_slow_slices(mode.precision, mode.memory_format)
-    last = mode.memory_format == "channels_last"
-    counts = _counts(table, channels_last=last, half=half, slow_slices=slow_slices)
-    enqueued = counts if table is table.without_recomputing() else _counts(table, by_host=True)
-    batch_sizes = batch_sizes / table.parts
-    running = operators_in(operators, mode)
-    times = library.times(running, batch_sizes)
-    copied_ms: Array | float = 0.0
-    if mode.framework == "pytorch" and not is_cpu(mode.gpu):
-        copied_ms = copies_ms(operators, batch_sizes, rates, mode.memory_format)
-    weighted = counts[:, None] * (times.gpu_ms + copied_ms)
-    for i, operator in enumerate(operators if update else ()):
-        if update and operator.type == "optimizer":
-            weighted[i] *= passes_over_measured(update, mode.framework)
-            weighted[i] = np.maximum(weighted[i], loop_ms(update, operator.n_tensors))
-    class_of, gradients = _classes_of(operators)
-    sizes, cache = tuple(batch_sizes.tolist()), device_cache_bytes(mode.gpu)
-    shares = weighted[:, :, None] * _shares_by_size(operators, sizes, rates.element_bytes, cache)
-    cell = class_of[:, None] * weighted.shape[1] + np.arange(weighted.shape[1])
-    sized = _added(cell[:, :, None] * len(SIZES) + np.arange(len(SIZES)), shares, (len(CLASSES),))
-    support = (times.beyond.astype(np.intp) % 3 * len(RUNG_OF) + times.shape) * len(CLASSES)
-    beyond = _added(cell + support * weighted.shape[1], weighted, (3, len(RUNG_OF), len(CLASSES)))
-    sureness = times.sureness
-    of_kind = {kind: sureness == kind for kind in _UNSURE}
-    named = {kind: _named_each(kind, running, at) for kind, at in of_kind.items() if weighted[at].any()}
-    of_all, of_gradients = (
-        (float(number @ host_ms), float(number.sum()))
-        for number, host_ms in ((enqueued, times.host_ms), (counts[gradients], times.host_ms[gradients]))
+    return sums_of_each([library], table, batch_sizes, fp32_products, update)[0]
+
+
+def sums_of_each(
+    libraries: Sequence[OperatorSource],
+    table: LayerTable,
+    batch_sizes: Array,
+    fp32_products: bool = False,
+    update: Update | None = None,
+) -> list[OperatorTotals]:
+    """`layer_sums` of libraries that differ only in their GPU: all are CPUs, or none is."""
+    own, batches = _in_mode(table, fp32_products, libraries[0].mode), batch_sizes / table.parts
+    times = [library.times(own.running, batches) for library in libraries]
+    rates = [device_rates(library.mode.gpu, library.mode.precision) for library in libraries]
+    gpu_ms, beyond, shape = (
+        np.array([getattr(of_library, name) for of_library in times])
+        for name in ("gpu_ms", "beyond", "shape")
     )
-    return OperatorTotals(sized.transpose(0, 2, 1), beyond, *of_all, named, *of_gradients)
+    if own.copied_bytes.any():
+        gpu_ms += own.copied_bytes * batches / np.array([[[of_gpu.bytes_per_ms]] for of_gpu in rates])
+    weighted = own.counts[:, None] * gpu_ms
+    for i in own.updates:
+        if update:
+            weighted[:, i] *= passes_over_measured(update, libraries[0].mode.framework)
+            weighted[:, i] = np.maximum(weighted[:, i], loop_ms(update, own.operators[i].n_tensors))
+    n, n_sizes = len(times), batches.size
+    caches = [device_cache_bytes(library.mode.gpu) for library in libraries]
+    pairs, sizes = (
+        zip([of_gpu.element_bytes for of_gpu in rates], caches, strict=True),
+        tuple(batches.tolist()),
+    )
+    shares = weighted[..., None] * np.array([_shares_by_size(own.operators, sizes, *pair) for pair in pairs])
+    by_class = own.of_class @ shares.reshape(n, len(own.operators), -1)
+    sized = by_class.reshape(n, len(CLASSES), n_sizes, len(SIZES)).transpose(0, 1, 3, 2)
+    support = (beyond.astype(np.intp) % 3 + 3 * np.arange(n)[:, None, None]) * len(RUNG_OF) + shape
+    cell = (support * len(CLASSES) + own.class_of[:, None]) * n_sizes + np.arange(n_sizes)
+    groups = (n, 3, len(RUNG_OF), len(CLASSES), n_sizes)
+    by_support = np.bincount(cell.ravel(), weighted.ravel(), math.prod(groups)).reshape(groups)
+    totals: list[OperatorTotals] = []
+    names: dict[bytes, tuple[tuple[str, ...], ...]] = {}  # cards of a chip share them
+    for i, of_library in enumerate(times):
+        sureness, named = of_library.sureness, {}
+        for kind in _UNSURE:
+            is_kind = sureness == kind
+            if weighted[i][is_kind].any():
+                key = bytes([kind]) + is_kind.tobytes()
+                if key not in names:
+                    names[key] = _named_each(kind, own.running, is_kind)
+                named[kind] = names[key]
+        of_all, of_gradients = (
+            (float(number @ host_ms), float(number.sum()))
+            for number, host_ms in (
+                (own.enqueued, of_library.host_ms),
+                (own.counts[own.gradients], of_library.host_ms[own.gradients]),
+            )
+        )
+        totals.append(OperatorTotals(sized[i], by_support[i], *of_all, named, *of_gradients))
+    return totals
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _InMode:
+    """What neither batch size nor GPU changes of a CNN's operators in a mode.
+
+    `running`: `operators` as of `operators_in`. `counts` and `enqueued`: how often each runs, and is enqueued.
+    `class_of`: number of each one's class; `of_class` (n_classes, n_operators) is 1 in that of each. `gradients`: which
+    sum gradients. `updates`: positions of optimizers. `copied_bytes` (n_operators, 1): of `copies_ms`, of one image.
+    """
+
+    operators: Operators
+    running: Operators
+    counts: Array
+    enqueued: Array
+    class_of: NDArray[np.intp]
+    of_class: Array
+    gradients: NDArray[np.bool_]
+    updates: list[int]
+    copied_bytes: Array
+
+
+def _in_mode(table: LayerTable, fp32_products: bool, mode: DeviceMode) -> _InMode:
+    return _in_mode_on(table, fp32_products, mode._replace(gpu=""), is_cpu(mode.gpu))
+
+
+@lru_cache(maxsize=256)
+def _in_mode_on(table: LayerTable, fp32_products: bool, mode: DeviceMode, on_cpu: bool) -> _InMode:
+    operators, _ = counted_operators(table, fp32_products)
+    half = ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"]
+    last, slow = mode.memory_format == "channels_last", has_slow_slices(mode.precision, mode.memory_format)
+    counted = operators_of(table, channels_last=last, half=half, slow_slices=slow)
+    enqueued = counted if table is table.without_recomputing() else operators_of(table, by_host=True)
+    class_of = np.array([CLASSES.index(operator_class(operator)) for operator in operators], dtype=np.intp)
+    a_byte_per_ms = Rates(1.0, 1.0, 1.0, 1.0, ELEMENT_BYTES[mode.precision], tensor=False, multiprocessors=1)
+    copied = copies_ms(operators, np.ones(1), a_byte_per_ms, mode.memory_format)
+    return _InMode(
+        operators,
+        operators_in(operators, mode),
+        np.array(list(counted.values()), dtype=float),
+        np.array(list(enqueued.values()), dtype=float),
+        class_of,
+        1.0 * (class_of == np.arange(len(CLASSES))[:, None]),
+        np.array([operator.passes == "forward" for operator in operators], dtype=bool),
+        [i for i, operator in enumerate(operators) if operator.type == "optimizer"],
+        copied if mode.framework == "pytorch" and not on_cpu else 0.0 * copied,
+    )
 
 
 @lru_cache(maxsize=256)
@@ -314,19 +389,6 @@ def operators_in(operators: Operators, mode: DeviceMode) -> Operators:
     return Operators(
         as_run(operator, mode.framework, mode.memory_format, mode.precision) for operator in operators
     )
-
-
-def _added(cell: NDArray[np.intp], values: Array, groups: tuple[int, ...]) -> Array:
-    """Sums of values by group, (*groups, *values.shape[1:]); `cell`, shaped like `values`, is their place."""
-    shape = (*groups, *values.shape[1:])
-    return np.bincount(cell.ravel(), values.ravel(), math.prod(shape)).reshape(shape)
-
-
-@lru_cache(maxsize=256)
-def _classes_of(operators: Operators) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Number of each operator's class, and whether it sums gradients; cached: each card of a chip asks."""
-    numbers = [CLASSES.index(operator_class(op)) for op in operators]
-    return np.array(numbers, dtype=np.intp), np.array([op.passes == "forward" for op in operators], bool)
 
 
 @lru_cache(maxsize=32)
@@ -347,13 +409,6 @@ def counted_operators(table: LayerTable, fp32_products: bool = False) -> tuple[O
     counted = operators_of(table)
     operators = map(in_fp32, counted) if fp32_products else counted
     return Operators(operators), np.array(list(counted.values()), dtype=float)
-
-
-@lru_cache(maxsize=512)
-def _counts(table: LayerTable, **options: bool) -> Array:
-    """How often each of `counted_operators` runs, or is enqueued `by_host`; cached. Options as of `operators_of`."""
-    counted = operators_of(table, **options)
-    return np.array(list(counted.values()), dtype=float)
 
 
 def _reason(kind: int, names: Sequence[str]) -> Reason:

@@ -194,20 +194,17 @@ class OperatorLibrary:
         if any(operator.repeats != 1 for operator in operators):
             return self._times_of_repeated(operators, batches)
         lookup = _lookup_of(self, operators)
-        measured, rows = lookup.measured, lookup.rows
-        log_ratio = np.empty((len(operators), batches.size))
-        shape = np.full(log_ratio.shape, MEASURED, dtype=np.int8)
-        carried = np.array([operator in self.carried for operator in operators], dtype=bool)
-        shape[carried] = CARRIED
+        measured, host = lookup.measured, lookup.host_ms.copy()
+        log_ratio = self._between(lookup.curves, batches)
+        shape = np.repeat(lookup.shape[:, None], batches.size, axis=1)
         beyond = np.zeros(log_ratio.shape, dtype=np.int8)
-        host = np.full(len(operators), np.nan)
-        log_ratio[measured], beyond[measured] = self._measured(rows, batches)
+        beyond[measured] = self._beyond(lookup.rows, batches)
         log_ratio[measured] += self._drift(lookup, batches, beyond[measured])
-        host[measured] = self.host_ms[rows]
-        host[carried] = self._usual_host_ms  # those of the other card are of another machine
         if lookup.new.size:
             new = lookup.new
-            log_ratio[new], host[new], shape[new], beyond[new] = self._interpolated(lookup, batches)
+            log_ratio[new], host[new], shape[new], beyond[new] = self._interpolated(
+                lookup, batches, log_ratio[new]
+            )
         if self.base is None:
             of_base = work.base_ms(operators, batches, self._rates(), self.mode.kernel_layout)
         else:
@@ -298,10 +295,13 @@ class OperatorLibrary:
         sizes: Array = self.batch_sizes[share >= _USUAL * share.max()]
         return sizes
 
-    def _measured(self, rows: NDArray[np.intp], batches: Array) -> tuple[Array, NDArray[np.int8]]:
-        """ln(time / base) of measured operators; -1 and 1 where a batch size is below and above their measured ones."""
-        curves, beyond = self._curves.along(rows, self._log_ratio(rows), batches)
-        return curves, beyond * ~self._batch_free[rows, None]
+    def _between(self, curves: Array, batches: Array) -> Array:
+        """Curves (n, n_batches) over the library's batch sizes, at others."""
+        return interpolation.between(self._curves.at, np.log(batches), curves)
+
+    def _beyond(self, rows: NDArray[np.intp], batches: Array) -> NDArray[np.int8]:
+        """-1 and 1 where a batch size is below and above those at which operators were measured."""
+        return self._curves.beyond(rows, batches) * ~self._batch_free[rows, None]
 
     def _drift(self, lookup: _Lookup, batches: Array, beyond: NDArray[np.int8]) -> Array:
         """Change of ln(time / base) beyond an operator's measured batch sizes, by the trees; 0 within them."""
@@ -325,29 +325,23 @@ class OperatorLibrary:
         return np.stack([self.batch_sizes[is_measured.argmax(axis=1)], self.batch_sizes[last]], axis=1)
 
     def _interpolated(
-        self, lookup: _Lookup, batches: Array
+        self, lookup: _Lookup, batches: Array, log_ratio: Array
     ) -> tuple[Array, Array, NDArray[np.int8], NDArray[np.int8]]:
-        near, used = lookup.near, lookup.used
-        efficiency, beyond = self._measured(used, batches)
-        usual = self._usual_host_ms
-        log_ratio = near.mean(efficiency)
-        grown, general = self._by_trees(lookup, lookup.new, batches)
-        if self.base is None:
-            log_ratio += self._of_operations(lookup, batches)
-        if self.expected is not None:  # of the neighbours, measured minus out-of-fold ln(time / base)
-            missed = self._log_ratio(used) - self.expected[used]
-            missed = self._out_of_fold_known.along(used, missed, batches)[0]
-            general = general + near.shrunk(grown, np.clip(missed, -_CLIFF, _CLIFF))
+        """ln(time / base), host time and support of new operators; `log_ratio` is the mean of their neighbours."""
+        near, new = lookup.near, lookup.new
+        grown, general = self._by_trees(lookup, new, batches)
+        if self.base is None and lookup.wide:
+            log_ratio[lookup.wide] += self._of_operations(lookup, batches)
+        if lookup.missed is not None:
+            missed = np.clip(self._between(lookup.missed, batches), -_CLIFF, _CLIFF)
+            general = general + near.shrunk(grown, missed)
         log_ratio[grown] = general
-        host = near.mean(np.where(np.isfinite(self.host_ms[used]), self.host_ms[used], usual))
-        share = near.mean(beyond.astype(float))
+        host, shape = lookup.host_ms[new], np.repeat(lookup.shape[new, None], batches.size, axis=1)
+        share = near.mean(self._beyond(lookup.used, batches).astype(float))
         beyond = np.where(np.abs(share) > 0.5, np.sign(share), 0).astype(np.int8)
-        shape = np.full(beyond.shape, NEAR, dtype=np.int8)
-        shape[near.distance > interpolation.FAR] = FARAWAY
         for i in np.flatnonzero(near.distance == np.inf):
             # A base knows the type; what corrects other types says nothing of this one.
             operator = lookup.operators[int(lookup.new[i])]
-            host[i], shape[i] = usual, UNKNOWN
             if operator.fp32_product:  # none was measured: as far from its roofline as in TF32
                 plain = [replace(operator, fp32_product=False)]
                 in_tf32 = self.times(plain, batches)
@@ -364,25 +358,18 @@ class OperatorLibrary:
         return log_ratio, host, shape, beyond
 
     def _of_operations(self, lookup: _Lookup, batches: Array) -> Array:
-        """Correction of ln(time / base) of wide windows, whose times follow operations; 0 for all other operators."""
-        correction = np.zeros((lookup.new.size, batches.size))
-        new = [lookup.operators[int(i)] for i in lookup.new]
-        is_near = (lookup.near.distance < np.inf).tolist()
-        families = enumerate(interpolation.families_of(OperatorColumns.of(new)))
-        wide = [i for i, family in families if is_near[i] and family == interpolation.WIDE_WINDOWS]
-        if wide:
-            used = sorted(set(lookup.near.rows[wide].ravel().tolist()))
-            neighbours = [self.operators[int(lookup.used[i])] for i in used]
-            own = [new[i] for i in wide]
-            ratios = [
-                np.log([work.operator_work(operator)[0] * batches for operator in operators])
-                - np.log(self._base_ms(operators, batches))
-                for operators in (neighbours, own)
-            ]
-            rows = np.searchsorted(used, lookup.near.rows[wide])
-            weights = lookup.near.weights[wide]
-            correction[wide] = ratios[1] - np.einsum("ak,ak...->a...", weights, ratios[0][rows])
-        return correction
+        """Correction of ln(time / base) of wide windows, whose times follow operations."""
+        used = sorted(set(lookup.near.rows[lookup.wide].ravel().tolist()))
+        neighbours = [self.operators[int(lookup.used[i])] for i in used]
+        own = [lookup.operators[int(lookup.new[i])] for i in lookup.wide]
+        ratios = [
+            np.log([work.operator_work(operator)[0] * batches for operator in operators])
+            - np.log(self._base_ms(operators, batches))
+            for operators in (neighbours, own)
+        ]
+        rows = np.searchsorted(used, lookup.near.rows[lookup.wide])
+        mean: Array = np.einsum("ak,ak...->a...", lookup.near.weights[lookup.wide], ratios[0][rows])
+        return ratios[1] - mean
 
     def _by_trees(
         self, lookup: _Lookup, positions: NDArray[np.intp], batches: Array
@@ -426,8 +413,9 @@ class OperatorLibrary:
         alike = np.flatnonzero(self._classes == kind)
         if alike.size < _FEW:
             alike = np.flatnonzero(np.isin(self._classes, _COMPUTE_CLASSES) == (kind in _COMPUTE_CLASSES))
-        efficiency, _ = self._measured(alike if alike.size else np.arange(len(self)), batches)
-        return np.median(efficiency, axis=0)
+        rows = alike if alike.size else np.arange(len(self))
+        curves = self._curves.filled(rows, self._log_ratio(rows))
+        return np.median(self._between(curves, batches), axis=0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -481,34 +469,16 @@ class CarriedOver:
 
     def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
         """Time of each operator at each batch size; errors are those of `OperatorLibrary.times`."""
-        source_times = self.source.times(operators, batch_sizes)
-        gpu_ms = source_times.gpu_ms * self._ratio(operators, batch_sizes, source_times.gpu_ms)
-        shape = np.where(source_times.shape == MEASURED, CARRIED, source_times.shape).astype(np.int8)
-        return replace(source_times, gpu_ms=gpu_ms, shape=shape)
-
-    def _ratio(self, operators: Sequence[Operator], batch_sizes: Array, source_ms: Array) -> Array:
-        ratio = np.ones(source_ms.shape)
-        precisions = self.mode.precision, self.source.mode.precision
-        if precisions[0] != precisions[1]:
-            rates = [work.device_rates(self.source.mode.gpu, precision) for precision in precisions]
-            ratio = np.divide(
-                *(work.base_ms(operators, batch_sizes, rate, self.mode.kernel_layout) for rate in rates)
-            )
-        if self.mode.gpu != self.source.mode.gpu:
-            ratio = ratio * self._card_ratio(operators, batch_sizes, source_ms * ratio)
-        return ratio
-
-    def _card_ratio(self, operators: Sequence[Operator], batch_sizes: Array, source_ms: Array) -> Array:
+        distinct = operators if isinstance(operators, Operators) else Operators(operators)
+        in_mode = self.mode._replace(gpu=self.source.mode.gpu)
+        times, by_memory = _carried(self.source, in_mode, distinct, tuple(np.asarray(batch_sizes).tolist()))
+        if self.mode.gpu == self.source.mode.gpu:
+            return times
         card, source = find_gpu(self.mode.gpu), find_gpu(self.source.mode.gpu)
-        element_bytes = work.device_rates(source.name, self.mode.precision).element_bytes
-        moved = work.moved_bytes(operators, batch_sizes, element_bytes)
-        reached = source.memory_bandwidth_gb_per_s * 1e6 * _SUSTAINED  # bytes per ms
-        with np.errstate(divide="ignore"):
-            in_cache = 1.0 + (_CACHE_BYTES / moved) ** 2
-        bound = np.minimum(1.0, moved / (reached * np.maximum(source_ms, 1e-12))) / in_cache
         memory = source.memory_bandwidth_gb_per_s / card.memory_bandwidth_gb_per_s
         arithmetic = (source.sm_count * source.boost_clock_ghz) / (card.sm_count * card.boost_clock_ghz)
-        return bound * memory + (1.0 - bound) * arithmetic
+        ratio = by_memory * memory + (1.0 - by_memory) * arithmetic
+        return replace(times, gpu_ms=times.gpu_ms * ratio)
 
 
 OperatorSource = OperatorLibrary | CarriedOver
@@ -532,8 +502,11 @@ class _Lookup:
     """Rows and neighbours of a CNN's operators in a library, the same at all batch sizes.
 
     `measured` and `new` are the positions of operators that the library has, in its `rows`, and of those that it lacks;
-    `near` finds neighbours of the latter in its rows `used`. `forest` (n_operators,) is the number of an operator's
-    forest; `trees` (n_operators, n_usual_sizes) holds what it predicts, NaN until it is asked.
+    `near` finds neighbours of the latter in its rows `used`. `curves` (n_operators, n_batches) are ln(time / base) at
+    the library's batch sizes, of new operators the mean of their neighbours, and `missed` (n_used, n_batches) what
+    trees grown without a neighbour miss of it; None without such trees. `host_ms` and `shape` (n_operators,) are as of
+    `OperatorTimes`. `wide` are the places in `new` of wide windows. `forest` (n_operators,) is the number of an
+    operator's forest; `trees` (n_operators, n_usual_sizes) holds what it predicts, NaN until it is asked.
     """
 
     operators: Operators
@@ -542,7 +515,12 @@ class _Lookup:
     rows: NDArray[np.intp]
     near: interpolation.Neighbourhood
     used: NDArray[np.intp]
+    curves: Array
+    missed: Array | None
+    host_ms: Array
+    shape: NDArray[np.int8]
     views: list[int]
+    wide: list[int]
     forest: NDArray[np.intp]
     trees: Array
 
@@ -552,16 +530,36 @@ def _lookup_of(library: OperatorLibrary, operators: Operators) -> _Lookup:
     """Cached: a CNN is asked for at one batch size after another."""
     exact, columns = library._columns.places_of(operators), OperatorColumns.of(operators)
     measured, new = np.flatnonzero(exact >= 0), np.flatnonzero(exact < 0)
-    near = interpolation.neighbourhoods(columns.rows(new), library._shapes)
+    rows, unmeasured = exact[measured], columns.rows(new)
+    near = interpolation.neighbourhoods(unmeasured, library._shapes)
     used, at = np.unique(near.rows, return_inverse=True)
+    near = replace(near, rows=at.reshape(near.rows.shape))
+    is_unknown = near.distance == np.inf
+    curves = np.empty((len(operators), library.batch_sizes.size))
+    curves[measured] = library._curves.filled(rows, library._log_ratio(rows))
+    of_used = library._log_ratio(used)
+    curves[new] = near.mean(library._curves.filled(used, of_used))
+    missed = None
+    if library.expected is not None:  # of the neighbours, measured minus out-of-fold ln(time / base)
+        missed = library._out_of_fold_known.filled(used, of_used - library.expected[used])
+    usual, own_ms = library._usual_host_ms, library.host_ms[used]
+    host_ms = np.empty(len(operators))
+    host_ms[measured] = library.host_ms[rows]
+    host_ms[new] = np.where(is_unknown, usual, near.mean(np.where(np.isfinite(own_ms), own_ms, usual)))
+    shape = np.full(len(operators), MEASURED, dtype=np.int8)
+    shape[new] = np.where(is_unknown, UNKNOWN, np.where(near.distance > interpolation.FAR, FARAWAY, NEAR))
+    carried = np.array([operator in library.carried for operator in operators], dtype=bool)
+    shape[carried], host_ms[carried] = CARRIED, usual  # host times of the other card are of another machine
+    is_wide = [family == interpolation.WIDE_WINDOWS for family in interpolation.families_of(unmeasured)]
     forests = {name: number for number, name in enumerate(library.forests)}
     forest = [
         _NO_FOREST if (number := forests.get(name)) is None else _HIDDEN if operator in library.hidden else number
         for operator, name in zip(operators, interpolation.forests_of(columns), strict=True)
     ]  # fmt: skip
     return _Lookup(
-        operators, measured, new, exact[measured], replace(near, rows=at.reshape(near.rows.shape)), used,
+        operators, measured, new, rows, near, used, curves, missed, host_ms, shape,
         [i for i, operator in enumerate(operators) if is_view(operator, library.mode.framework)],
+        np.flatnonzero(~is_unknown & np.array(is_wide, dtype=bool)).tolist(),
         np.array(forest, dtype=np.intp), np.full((len(operators), library.usual_sizes.size), np.nan),
     )  # fmt: skip
 
@@ -573,6 +571,28 @@ def _times(library: OperatorLibrary, operators: Operators, batch_sizes: tuple[fl
     for array in (answer.gpu_ms, answer.host_ms, answer.shape, answer.beyond):
         array.flags.writeable = False
     return answer
+
+
+@lru_cache(maxsize=32)
+def _carried(
+    source: OperatorSource, mode: DeviceMode, operators: Operators, batch_sizes: tuple[float, ...]
+) -> tuple[OperatorTimes, Array]:
+    """The source's times in another mode on its GPU, and the share that its memory decides; cached as `_times`."""
+    batches, precisions = np.array(batch_sizes), (mode.precision, source.mode.precision)
+    times = source.times(operators, batches)
+    gpu_ms = times.gpu_ms
+    if precisions[0] != precisions[1]:
+        rates = [work.device_rates(mode.gpu, precision) for precision in precisions]
+        gpu_ms = gpu_ms * np.divide(
+            *(work.base_ms(operators, batches, rate, mode.kernel_layout) for rate in rates)
+        )
+    shape = np.where(times.shape == MEASURED, CARRIED, times.shape).astype(np.int8)
+    moved = work.moved_bytes(operators, batches, work.device_rates(mode.gpu, mode.precision).element_bytes)
+    reached = find_gpu(mode.gpu).memory_bandwidth_gb_per_s * 1e6 * _SUSTAINED  # bytes per ms
+    with np.errstate(divide="ignore"):
+        in_cache = 1.0 + (_CACHE_BYTES / moved) ** 2
+    by_memory = np.minimum(1.0, moved / (reached * np.maximum(gpu_ms, 1e-12))) / in_cache
+    return replace(times, gpu_ms=gpu_ms, shape=shape), by_memory
 
 
 def _wider(operator: Operator) -> Operator | None:

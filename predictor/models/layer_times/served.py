@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -17,7 +18,7 @@ from predictor.errors import OutOfRangeError
 from predictor.models.base import Case, check_image_size, table_of
 from predictor.models.extrapolation import of_table, with_frozen_parts
 from predictor.models.forecast import COVERAGE, Anchor, GpuTimeSplit, IterationForecast, Reason, widening
-from predictor.models.join import join_host, join_shares, sharpness_of
+from predictor.models.join import join_host, sharpness_of
 from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.law import OperatorTotals
 from predictor.models.layer_times.library import CarriedOver, OperatorLibrary
@@ -55,7 +56,7 @@ class _Parts:
     gpu_above: Array
 
 
-def too_little_measured(model: LayerModel, sums: Callable[[], OperatorTotals]) -> Reason | None:
+def too_little_measured(model: LayerModel, totals: OperatorTotals) -> Reason | None:
     """The reason to use specifications although operators were measured on the GPU; None if layer-times applies.
 
     The largest share over batch sizes decides for all of them: one curve never mixes two methods.
@@ -64,7 +65,7 @@ def too_little_measured(model: LayerModel, sums: Callable[[], OperatorTotals]) -
     has_trees = not isinstance(library, OperatorLibrary) or library.forests or library.base is not None
     if has_trees:
         return None
-    shares = sums().shares
+    shares = totals.shares
     strange = float(np.max(shares[FARAWAY] + shares[UNKNOWN]))
     if strange <= _STRANGE:
         return None
@@ -76,28 +77,27 @@ def forecast_by_layers(
     model: LayerModel,
     case: Case,
     sums: _Sums,
+    totals: OperatorTotals,
     host: str | None = None,
     host_ms: float | None = None,
     host_spread: float | None = None,
 ) -> IterationForecast:
     """Time of one training iteration at each batch size, from the operators of one library.
 
-    `case`: its anchors that were measured on its GPU correct the forecast; others are ignored. `sums`: totals of the
-    operators of a case, at the batch sizes of the question and of its anchors. `host`, `host_ms`: a host other than the
-    library's, and its time to enqueue an iteration, in ms. `host_spread`: 90 % half width of the ln of the host's
-    speed, beside what its time differs from CNN to CNN; by default what a machine's differs from day to day, or from
-    another of its kind. OutOfRangeError if an eager iteration
-    is asked for and its host time was not measured, or an anchor has another image size.
+    `case`: its anchors that were measured on its GPU correct the forecast; others are ignored. `totals`: of its
+    operators; `sums` gives those of another case, such as its anchors' batch sizes. `host`, `host_ms`: a host other
+    than the library's, and its time to enqueue an iteration, in ms. `host_spread`: 90 % half width of the ln of the
+    host's speed, beside what its time differs from CNN to CNN; by default what a machine's differs from day to day, or
+    from another of its kind. OutOfRangeError if an eager iteration is asked for and its host time was not measured, or
+    an anchor has another image size.
     """
     table, gpu, mode, batches = table_of(case), case.gpu, case.mode, case.batch_sizes
-    totals = sums(case)
     host_spread = ratios_of("host").host_spread if host_spread is None else host_spread
     why = _reasons(model, totals, table, mode)
     wider = np.array(widening(why, "gpu", "edges")[1])
     by_law: Array | float = 0.0
-    rows = [layer for layer in table if layer.name.startswith(BY_LAW)]
-    if rows:  # they stand for times of few measured steps
-        alone = replace(table, layers=tuple(replace(layer, index=i) for i, layer in enumerate(rows)))
+    alone = _by_law(table)
+    if alone is not None:  # its layers stand for times of few measured steps
         share: Array = model.law.gpu_ms(sums(replace(case, table=alone))) / model.law.gpu_ms(totals)
         by_law = _BY_LAW * share
     parts = _parts(model, totals, mode, host_ms, host_spread, wider, by_law)
@@ -146,6 +146,15 @@ def forecast_by_layers(
     return with_frozen_parts(answer, table)
 
 
+@lru_cache(maxsize=512)
+def _by_law(table: LayerTable) -> LayerTable | None:
+    """The CNN with only the layers whose time follows a law of few steps; None without any."""
+    rows = [layer for layer in table if layer.name.startswith(BY_LAW)]
+    if not rows:
+        return None
+    return replace(table, layers=tuple(replace(layer, index=i) for i, layer in enumerate(rows)))
+
+
 def _parts(
     model: LayerModel, sums: OperatorTotals, mode: Mode, host_ms: float | None, host_spread: float,
     wider: Array | float = 1.0, more: Array | float = 0.0,
@@ -159,14 +168,14 @@ def _parts(
             f"the host's time to launch the operators of {model.library.mode.gpu} was not measured, so the time of an "
             "eager iteration is unknown. Measure host_time_ms, or pass capture graph."
         )
-    waited = np.full(busy.size, host)
-    sharpness = sharpness_of(mode.framework)
-    total, by_gpu = join_host(busy, waited, sharpness), join_shares(busy, waited, sharpness)[0]
-    gpu_below, gpu_above = (wider * half_width + more for half_width in model.law.half_widths(sums))
+    sharpness, waited = sharpness_of(mode.framework), np.full(busy.size, host)
     factor = math.exp(math.hypot(model.law.host_spread, host_spread))
+    total, at_low, at_high = join_host(busy, np.array([[host], [host / factor], [host * factor]]), sharpness)
+    by_gpu = 1.0 - (waited / total) ** sharpness
+    gpu_below, gpu_above = (wider * half_width + more for half_width in model.law.half_widths(sums))
     below, above = (
-        np.hypot(by_gpu * width, np.log(join_host(busy, np.full(busy.size, end), sharpness) / total))
-        for width, end in ((gpu_below, host / factor), (gpu_above, host * factor))
+        np.hypot(by_gpu * width, np.log(end_ms / total))
+        for width, end_ms in ((gpu_below, at_low), (gpu_above, at_high))
     )
     return _Parts(busy, waited, total, below, above, gpu_below, gpu_above)
 

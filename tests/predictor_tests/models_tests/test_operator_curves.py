@@ -12,8 +12,9 @@ VALUES = np.array([[1.0, 2.0, 4.0, 8.0], [np.nan, 5.0, np.nan, 7.0], [np.nan] * 
 @each_row
 def test_a_curve_joins_the_batch_sizes_that_are_known(row, sizes, values, beyond):
     curves = Curves.of(SIZES, np.isfinite(VALUES))
-    along = curves.along(np.array([row]), VALUES[[row]], np.array(sizes))
-    assert (list(along[0][0].round(12)), list(along[1][0])) == (values, beyond)
+    filled, at = curves.filled(np.array([row]), VALUES[[row]]), np.array(sizes)
+    assert list(between(curves.at, np.log(at), filled)[0].round(12)) == values
+    assert list(curves.beyond(np.array([row]), at)[0]) == beyond
 
 
 @each_row
