@@ -160,7 +160,8 @@ def _check_extent(values: Mapping[str, Any]) -> None:
     options = {name: values[name] for name in options_of(Question) if name in values}
     for cnn in filter(None, map(values.get, ("cnn", "before", "after"))):
         question = Question.of(cnn, values.get("gpu", "all"), values.get("batch_size"), options)
-        check_work(question, len(ResolvedQuestion.of(question).devices), repeats=2)
+        resolved = ResolvedQuestion(question)
+        check_work(resolved, len(resolved.devices), repeats=2)
 
 
 TOOLS = {
