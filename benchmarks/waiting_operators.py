@@ -1,10 +1,8 @@
 """Operators that wait rather than compute: error of their times with a size left out of an H100's and H200's libraries.
 
 `python benchmarks/waiting_operators.py`: of recurrent layers each state, of resizing each pair of sides is left out.
-`--types`: half widths of operators by the law of specifications, of types that no CNN of its fit has, each held out.
 """
 
-import sys
 from collections.abc import Callable, Hashable
 from pathlib import Path
 
@@ -13,13 +11,9 @@ import pandas as pd
 
 from predictor.arrays import Array
 from predictor.measurements.table import read_measurements
-from predictor.models.forecast import COVERAGE
-from predictor.models.intervals import interval_factor
 from predictor.models.layer_times.estimator import libraries_of
 from predictor.models.layer_times.fit import with_volumes
 from predictor.models.layer_times.library import OperatorLibrary
-from predictor.models.roofline.rows import pass_rows_of
-from predictor.models.served import Model
 from predictor.operator_types import RECURRENT_TYPES, RESIZING_TYPES
 from predictor.operators.operators import Operator
 
@@ -39,50 +33,9 @@ def left_out(own: OperatorLibrary, known: OperatorLibrary, group_of: Callable[[O
     return joined[np.isfinite(joined)]
 
 
-_OF_EACH_TYPE, _LEAST_MS = 150, 0.1
-
-
-def held_out_types(every: pd.DataFrame) -> None:
-    """Print the half width of ln time that holds 90 % of the operators, each type counting the same, and its coverage.
-
-    The coverage of a type is that of the half width of all others.
-    """
-    model = Model.load()
-    strange = ~every["type"].isin([*model.roofline.ranges_.layer_types, "loss", "optimizer"])
-    is_long = every["iteration_time_ms"] > _LEAST_MS
-    rows = every[strange & (every["pass"] == "forward_backward") & is_long]  # noqa: S105
-    rows = rows[~rows["autotune"].fillna(False).astype(bool)].sample(frac=1.0, random_state=0)
-    rows = (
-        rows.groupby(["gpu", "precision", "memory_format", "type"]).head(_OF_EACH_TYPE).reset_index(drop=True)
-    )
-    law, parts = model.roofline.law_, pass_rows_of(rows)
-    operators = zip(parts.kernels, parts.contexts, parts.batch_sizes, strict=True)
-    answered = [float(law.times(own, [context], [size]).device_ms[0, 0]) for own, context, size in operators]
-    error = np.log(rows["iteration_time_ms"] / answered)
-    weight = 1.0 / rows.groupby("type")["type"].transform("size")
-
-    def half_width(chosen: pd.Series) -> float:
-        return interval_factor(
-            error[chosen].to_numpy(), np.ones(chosen.sum()), COVERAGE, weight[chosen].to_numpy()
-        )
-
-    inside = []
-    for type_, own_error in error.groupby(rows["type"]):
-        inside.append((own_error.abs() <= half_width(rows["type"] != type_)).mean())
-        print(
-            f"{type_}: {own_error.size} times, median {own_error.median():+.2f}, {100 * inside[-1]:.0f} % inside"
-        )
-    print(
-        f"half width {half_width(error == error):.2f}, {100 * np.mean(inside):.0f} % inside with each type held out"
-    )
-
-
 def main() -> None:
-    """Print the mean and median error by type and mode, or the widths of types held out."""
+    """Print the mean and median error by type and mode."""
     tables = [read_measurements(path) for path in sorted(FOLDER.glob("h[12]00_pytorch_*_operators.csv.gz"))]
-    if "--types" in sys.argv:
-        held_out_types(pd.concat(tables, ignore_index=True))
-        return
     every = pd.concat([table[table["type"].isin(RECURRENT_TYPES + RESIZING_TYPES)] for table in tables])
     groups: dict[str, Callable[[Operator], Hashable]] = {
         **dict.fromkeys(

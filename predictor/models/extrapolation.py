@@ -22,6 +22,7 @@ from predictor.operators.work import share_of_types
 if TYPE_CHECKING:
     import pandas as pd
 
+    from predictor.models.roofline.law import CarriedTypes
     from predictor.models.roofline.rows import Rows
 
 MODE_FIELDS = ("framework", "precision", "memory_format", "xla", "autotune", "capture", "optimizer")
@@ -34,9 +35,9 @@ predicted time."""
 _IN_THE_SPREAD = 1.0
 """Interval factor of a GPU never measured: the interval itself has parts for new GPUs and generations."""
 
-_OF_TYPES = 1.36
-"""90 % half width of ln(measured / predicted) where all time is in operators of types that no CNN of the fit has: that
-of classes of kernels without rows. Such operators have 1.18 (`benchmarks/waiting_operators.py --types`)."""
+OF_TYPES = 1.36
+"""90 % half width of ln(measured / predicted) where all time is in operators of types that neither a CNN of the fit nor
+a library has: that of classes of kernels without rows."""
 
 _FORWARD_SHARE = 0.3
 """Least time of a CNN with frozen parts over its time trained whole: 11.8 of 39.3 ms on an H200 where eight 3 x 3
@@ -117,7 +118,11 @@ def ranges_of(iterations: pd.DataFrame, rows: Rows) -> Ranges:
 
 
 def reasons(
-    ranges: Ranges, table: LayerTable, devices: Sequence[tuple[Gpu, Mode]], batch_sizes: NDArray[np.float64]
+    ranges: Ranges,
+    table: LayerTable,
+    devices: Sequence[tuple[Gpu, Mode]],
+    batch_sizes: NDArray[np.float64],
+    carried: CarriedTypes | None = None,
 ) -> list[tuple[tuple[Reason, ...], ...]]:
     """Reasons for caution, for each GPU with its mode, at each batch size; equal ones are one tuple."""
     low, high = ranges.batch_size
@@ -125,7 +130,9 @@ def reasons(
     smaller = replace(larger, towards=("low",))  # it takes no longer than those measured
     sizes = (batch_sizes / table.parts).tolist()
     outside = [(smaller,) * (n < low) + (larger,) * (n > high) for n in sizes]
-    of_cnn = (*_of_cnn(ranges, table), *of_table(table))
+    of_cnn = (*_of_cnn(ranges, table, carried.types if carried else ()), *of_table(table))
+    if carried:
+        of_cnn = (carried.reason, *of_cnn)
     by_reasons: dict[tuple[Reason, ...], tuple[tuple[Reason, ...], ...]] = {}
     of_devices = _of_devices(ranges, tuple(devices))
     for of_device in dict.fromkeys(of_devices):
@@ -244,17 +251,23 @@ def _of_capture(with_framework: Sequence[Mapping[str, str]], mode: Mode) -> tupl
     return (Reason("capture", f"{mode.capture} was never measured; the host time is taken as zero"),)
 
 
+def types_never_measured(table: LayerTable, seen: Sequence[str]) -> tuple[str, ...]:
+    """Types of a CNN's layers, but for views, that are not among those `seen`."""
+    return tuple(sorted({layer.type for layer in table} - {*seen, *VIEW_TYPES}))
+
+
 @lru_cache(maxsize=512)
-def _of_cnn(ranges: Ranges, table: LayerTable) -> tuple[Reason, ...]:
+def _of_cnn(ranges: Ranges, table: LayerTable, carried: tuple[str, ...]) -> tuple[Reason, ...]:
+    """Reasons that follow from the CNN, but for its types whose times were carried from where they were measured."""
     cnn_reasons = []
-    unknown = sorted({layer.type for layer in table} - {*ranges.layer_types, *VIEW_TYPES})
+    unknown = types_never_measured(table, (*ranges.layer_types, *carried))
     if unknown:
         gpu, precision, batch_size = _REFERENCE
         rates = rates_of(find_gpu(gpu), precision)
         share = float(share_of_types(table, np.array([batch_size]), rates, unknown)[0])
-        spread = _OF_TYPES * math.sqrt(share)  # a share that looks small may itself be wrong
+        spread = OF_TYPES * math.sqrt(share)  # a share that looks small may itself be wrong
         cnn_reasons.append(Reason("operator", f"{', '.join(unknown)} never measured", spread=spread))
-    kernels = kernels_of(table)
+    kernels = kernels_of(table, types=ranges.layer_types)
     conv = _conv(kernels)
     outside = [
         f"{name} beyond {low:g} to {high:g}"

@@ -27,6 +27,7 @@ from predictor.errors import ArtifactError, EpochcastError, OutOfRangeError, Sch
 from predictor.files import data_file, replace_file
 from predictor.measurements.hosts import HostMeasurement
 from predictor.models.base import Case, Measuring, check_image_size, table_of
+from predictor.models.carried import carried_types
 from predictor.models.chainer import CHAINER_BY_PYTORCH, check_chainer, pytorch_host
 from predictor.models.compiled import COMPILED
 from predictor.models.epochs import Epochs
@@ -386,7 +387,9 @@ class Model(Epochs):
             check_precision(find_gpu(anchor.gpu), anchor.precision or mode.precision)
         measuring = measuring_on(question.host, question.table, mode, self.roofline.law_)
         measuring = measuring._replace(copies=question.from_host and mode.framework in self.fed_frameworks)
-        return self.roofline.forecasts([question.case(gpu, mode, measuring) for gpu in gpus])
+        cases = [question.case(gpu, mode, measuring) for gpu in gpus]
+        law, seen = self.roofline.law_, self.ranges.layer_types
+        return self.roofline.forecasts(cases, carried_types(cases, self.layers, law, seen))
 
     def hosts(self) -> list[str]:
         """Names of the hosts in the training data."""

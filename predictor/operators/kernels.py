@@ -111,8 +111,10 @@ class Kernels:
 
 
 @lru_cache(maxsize=512)
-def kernels_of(table: LayerTable, *, update: float = 1.0, launches: float = 0.0) -> Kernels:
-    """Kernels of a CNN's training iteration.
+def kernels_of(
+    table: LayerTable, *, update: float = 1.0, launches: float = 0.0, types: tuple[str, ...] = ()
+) -> Kernels:
+    """Kernels of a CNN's training iteration; of its layers of some `types`, if given.
 
     `update`: passes of its update over those that times were measured with; 0 for forward and backward passes only.
     `launches`: kernels that the update takes as long as, at least.
@@ -121,6 +123,8 @@ def kernels_of(table: LayerTable, *, update: float = 1.0, launches: float = 0.0)
     """
     counted: dict[_Kernel, float] = {}
     for position, layer in enumerate(layers_with_weights(table)):
+        if types and layer.type not in types:
+            continue
         for kernel, count in _counted_kernels(table, position, layer):
             counted[kernel] = counted.get(kernel, 0.0) + count
     parameters = float(table.parameters)

@@ -16,6 +16,7 @@ from predictor.arrays import Array
 from predictor.catalogue.devices import Rates, all_gpus
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.base import finite
+from predictor.models.forecast import Reason
 from predictor.models.intervals import Calibration, Shares
 from predictor.models.join import join_host, sharpness_of
 from predictor.models.roofline.arrays import NUMPY, Arrays
@@ -81,6 +82,20 @@ class IterationTimes:
         return Shares(host, host * is_new_host, depthwise, unmeasured, kernel)
 
 
+class CarriedTypes(NamedTuple):
+    """Operator types whose times were carried over from another GPU, and their kernels, which the law would time.
+
+    `gpu_ms`, (n_contexts, n_batches): their time; `squares`, alike: of its 90 % half width in ms, to which types add
+    independently. `reason`: that they were carried, for caution.
+    """
+
+    types: tuple[str, ...]
+    kernels: Kernels
+    gpu_ms: Array
+    squares: Array
+    reason: Reason
+
+
 @dataclass(frozen=True, eq=False)
 class RooflineLaw:
     """Coefficients of the law; what the estimator `Roofline` fits and the served model holds.
@@ -111,6 +126,7 @@ class RooflineLaw:
         waits: bool = False,
         captured: bool = False,
         host_ms: Array | None = None,
+        carried: CarriedTypes | None = None,
     ) -> IterationTimes:
         """Times of a CNN's iterations on a grid of GPUs and modes x batch sizes.
 
@@ -118,9 +134,17 @@ class RooflineLaw:
         the known machines. `copies`: whether an iteration copies its images from the host. `waits`: whether it waits
         for a loader, which copies them. `captured`: whether the iteration was captured as a graph, which the host
         launches at once. `host_ms`, shape (n_contexts,): host time of each context in place of that of `machine`.
+        `carried`: kernels with other times than the law's, which are split among their classes as by the law.
         """
         batches = np.asarray(batch_sizes, dtype=float) / kernels.parts
         classes, by_class_ms = self._by_class(kernels, contexts, batches)
+        by_law_ms = by_class_ms
+        if carried is not None:
+            names, own_ms = self._by_class(carried.kernels, contexts, batches)
+            places = [classes.index(name) for name in names]
+            by_law_ms, by_class_ms = by_class_ms.copy(), by_class_ms.copy()
+            by_law_ms[:, places] -= own_ms
+            by_class_ms[:, places] += own_ms * (carried.gpu_ms / own_ms.sum(axis=1) - 1.0)[:, None]
         device = by_class_ms.sum(axis=1)
         if host_ms is None:
             slowness = math.exp(self.host_offset.get(machine or "", 0.0))
@@ -133,7 +157,7 @@ class RooflineLaw:
             first_ms, ms_per_mb = np.exp(self.feed[2:] if waits else self.feed[:2])
             feed_ms = first_ms + ms_per_mb * 4e-6 * kernels.image_elements * batches
         unmeasured = [i for i, name in enumerate(classes) if name not in self._measured]
-        unmeasured_ms = by_class_ms[:, unmeasured].sum(axis=1)
+        unmeasured_ms = by_law_ms[:, unmeasured].sum(axis=1)
         return IterationTimes(
             busy + feed_ms, device, host, feed_ms, classes, by_class_ms, unmeasured_ms, kernels.count.size
         )

@@ -22,7 +22,7 @@ from predictor.models.hosts import COUNTED, known_host
 from predictor.models.intervals import Calibration, Predicted, calibrate, sites_of
 from predictor.models.join import join_host, sharpness_of
 from predictor.models.residuals import Runs, check_not_absurd, far_anchors, prior_variance
-from predictor.models.roofline.law import IterationTimes, RooflineLaw
+from predictor.models.roofline.law import CarriedTypes, IterationTimes, RooflineLaw
 from predictor.models.roofline.terms import KernelContext, kernels_of_case
 
 if TYPE_CHECKING:
@@ -97,8 +97,12 @@ class Roofline(Predictor):
         self.law_.calibration.check()
         return super().predict_interval(X, anchors)
 
-    def forecasts(self, cases: Sequence[Case]) -> list[IterationForecast]:
+    def forecasts(
+        self, cases: Sequence[Case], carried: CarriedTypes | None = None
+    ) -> list[IterationForecast]:
         """Answers to questions about one CNN by one broadcast over GPUs, kernels and batch sizes.
+
+        `carried`: times of operator types that the law was not fitted to, on the GPU of each case.
 
         Cases that share their `anchors` have one residual of each run, in the mode of the first. The interval's ends
         are NaN if they were not calibrated.
@@ -110,7 +114,7 @@ class Roofline(Predictor):
         table, batches = table_of(first), first.batch_sizes
         contexts, gpus = [KernelContext.of(case) for case in cases], [case.gpu for case in cases]
         hosts = self._hosts_of(first, gpus)
-        times = self._law_times(first, contexts, batches, hosts)
+        times = self._law_times(first, contexts, batches, hosts, carried)
         is_new_host = hosts[0] is None and first.measuring.machine not in law.host_offset
         is_known = list(map(law.knows, contexts))
         both = np.full((len(cases), 2, 1), np.nan)
@@ -122,15 +126,16 @@ class Roofline(Predictor):
         host_widths = np.hypot(both[:, 0], [[host.spread if host else 0.0] for host in hosts])
         widths, why = (
             both[:, 1].copy(),
-            reasons(self.ranges_, table, [(case.gpu, case.mode) for case in cases], batches),
+            reasons(self.ranges_, table, [(case.gpu, case.mode) for case in cases], batches, carried),
         )
         distinct = {id(of_gpu): of_gpu for of_gpu in why}
         numbers = {key: number for number, key in enumerate(distinct)}
         factors = np.array(list(map(widening, distinct.values())))
         wider = factors[[numbers[id(of_gpu)] for of_gpu in why]].transpose(1, 0, 2)
-        of_types = (
-            math.hypot(*(reason.spread for reason in why[0][0])) / widths
-        )  # the CNN's: alike on all GPUs
+        squares: Array | float = sum(reason.spread**2 for reason in why[0][0])  # the CNN's: alike on all GPUs
+        if carried is not None:
+            squares = squares + carried.squares / times.device_ms**2
+        of_types = np.sqrt(squares) / widths
         mean = np.zeros(widths.shape)
         keys = [(id(case.anchors), has_terms) for case, has_terms in zip(cases, is_known, strict=True)]
         anchored = {keys[i]: cases[i] for i in reversed(range(len(cases))) if cases[i].anchors}
@@ -206,6 +211,7 @@ class Roofline(Predictor):
         contexts: Sequence[KernelContext],
         batch_sizes: Sequence[int] | Array,
         hosts: Sequence[KnownHost | None],
+        carried: CarriedTypes | None = None,
     ) -> IterationTimes:
         """Times of the case's CNN in these contexts at these batch sizes, on the host of each and fed as it is."""
         measuring = case.measuring
@@ -218,6 +224,7 @@ class Roofline(Predictor):
             waits=measuring.waits,
             captured=case.mode.capture != "eager",
             host_ms=None if None in hosts else np.array([host.host_ms for host in hosts if host]),
+            carried=carried,
         )
 
     def _hosts_of(self, case: Case, gpus: Sequence[Gpu]) -> list[KnownHost | None]:
