@@ -65,11 +65,13 @@ PyTorch convolves maps with maps, whose few results leave most multiprocessors i
 TF32, 12 in bfloat16 (shapes left out in turn: 23 and 19 % off). Counted so, 29 convolutions of 0.2 to 11 ms are 24 and
 20 % off on average, 77 and 51 at most."""
 
-_NUMBERS_OF_AN_IMAGE = {4: 6_000_000, 2: 12_000_000}
-"""Numbers, by their bytes, in sums of lists that take as long as a convolution takes longer for each image that has
-filters of its own: images run one after the other, 24 us a pass on an H100. That is between 21, by the GPU time of the
-one StyleGAN2 that was measured (16 images, 36 such convolutions of 64 to 512 channels), and 28, by its operators. None
-was in half precision."""
+_US_OF_OWN_FILTERS, _NUMBERS_OF_A_US = {4: (7.2, 7.0), 2: (10.0, 7.3)}, 900_000
+"""Time in us, by the bytes of a number, that a pass of a convolution takes longer for each image that has filters of
+its own, and for each million numbers in these; and bytes in sums of lists that take an H100 a us.
+
+Images take turns, small ones on streams beside each other. 17 shapes on an H200, of 4 to 32 images, 64 to 512 channels
+and 4 to 128 pixels: each left out in turn, whole convolutions are 34 % off on average in TF32 and 21 in bfloat16; by
+one time for all 46 and 35."""
 
 _BOXES_OF_A_KERNEL = 4
 """Boxes of a suppression, which one thread block goes through one after the other, that take as long as a kernel of one
@@ -157,7 +159,7 @@ class StepReader:
         self._second = _Beside()  # derivatives; its nodes are those of gradients of gradients
         self._second_filters = 0  # sums that take as long as the gradients of filters among them
         self._boxes = 0  # that were suppressed or kept
-        self._own_filters = 0  # passes of convolutions in which each image has its own
+        self._own_filters = 0.0  # us that convolutions take longer for each image that has its own
         self._cast: dict[int, int] = {}  # tensors that autocast made -> those that they are copies of
         self._derived: dict[int, int] = {}  # numbers of each storage that they made
         self._kept_derived = 0  # of them, those that autograd keeps and no row counts yet
@@ -462,10 +464,7 @@ class StepReader:
             text = f"{compiled} of its {compiled + eager} layers are compiled, and answered eager"
             warnings.append(TableWarning("cnn", text))
         if self._own_filters:
-            text = (
-                "filters of each image's own run one image after the other, as long as in the one StyleGAN2 that was "
-                "measured, on an H100 in TF32"
-            )
+            text = "filters of each image's own take as long as 17 shapes did on an H200"
             warnings.append(TableWarning("cnn", text))
         return warnings
 
@@ -492,25 +491,27 @@ class StepReader:
             )
             widens = 2 if by_autocast and row.in_float32 else row.layer.widens
             rows.append(replace(row, layer=replace(row.layer, index=index, inputs=read, widens=widens)))
+        first_us, us_of_a_million = _US_OF_OWN_FILTERS[self._element_bytes()]
         self._own_filters = sum(
-            row.forwards + row.input_gradients + row.weight_gradients for row in rows if row.has_own_filters
+            (row.forwards + row.input_gradients + row.weight_gradients)
+            * (first_us + us_of_a_million * prod(row.filters) / self.recorder.batch_size / 1e6)
+            for row in rows
+            if row.has_own_filters and row.filters
         )
         usual = trained_whole([row.layer for row in rows])
         return tuple(map(_with_columns, rows, usual)), parts
 
     def _with_sums(self, layers: tuple[Layer, ...], images: int) -> tuple[Layer, ...]:
         """The rows with those of sums of lists that take as long as what runs beside layers."""
-        element_bytes = 2 if (self._precision() or "").startswith(("amp", "fp16")) else 4
+        element_bytes = self._element_bytes()
         numbers = ceil(_NUMBERS_OF_A_SUM / images)
-        of_filters = ceil(
-            self._own_filters * images * _NUMBERS_OF_AN_IMAGE[element_bytes] / _NUMBERS_OF_A_SUM
-        )
+        own_numbers = self._own_filters * images * _NUMBERS_OF_A_US / element_bytes
         sums = (
             (SUPPRESSION, ceil(self._boxes / _BOXES_OF_A_KERNEL), 1),
             (ON_PARAMETERS, *self._on_parameters.sums(images, element_bytes)),
             (SECOND_DERIVATIVES, *self._second.sums(images, element_bytes)),
             (f"{SECOND_DERIVATIVES} of filters", self._second_filters, numbers),
-            (OWN_FILTERS, of_filters, numbers),
+            (OWN_FILTERS, ceil(own_numbers / _NUMBERS_OF_A_SUM), numbers),
         )
         for name, calls, numbers_of_image in sums:
             if calls:
@@ -587,6 +588,9 @@ class StepReader:
         images = list(self._images.values())
         repeats = any(first & later for first, *later_images in (images,) for later in later_images)
         return 1 if repeats else len(stretches)
+
+    def _element_bytes(self) -> int:
+        return 2 if (self._precision() or "").startswith(("amp", "fp16")) else 4
 
     def _precision(self) -> str | None:
         (precision, _), *_ = self._precisions.most_common() or [(None, 0)]
