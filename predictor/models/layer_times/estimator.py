@@ -215,8 +215,9 @@ def _same_kernels(mode: DeviceMode, operator: Operator) -> Iterator[tuple[Device
     """The operator of fp32 in TF32, or the reverse, where it runs the same kernels; a matrix product in any layout.
 
     All do but convolutions, recurrent layers, and matrix products in TF32. Autocast leaves some products in fp32, such
-    as those of an attention that no fused kernel reads. A recurrent layer reads no maps. In NCHW a
-    depthwise convolution of small windows, or a resizing, runs as in channels-last where its map lies so.
+    as those of an attention that no fused kernel reads, and group norms of float32 maps. A recurrent layer reads no
+    maps. In NCHW a depthwise convolution of small windows, or a resizing, runs as in channels-last where its map lies
+    so.
     """
     depends_on_layout = has_small_windows(operator) or OPERATOR_TYPES[operator.type].loops
     if mode.memory_format == "channels_last" and depends_on_layout and not operator.wide_input:
@@ -229,6 +230,10 @@ def _same_kernels(mode: DeviceMode, operator: Operator) -> Iterator[tuple[Device
         return
     twins = {"fp32": "tf32", "tf32": "fp32"}
     twin_mode = mode._replace(precision=twins[mode.precision])
+    in_nchw = mode.framework == "pytorch" and mode.memory_format == "nchw"
+    if operator.type == "group_norm" and in_nchw and not operator.wide_input:
+        for precision in ("amp_bf16", "amp_fp16"):  # of a map in float32
+            yield mode._replace(precision=precision), replace(operator, wide_input=True)
     if operator_class(operator) not in _ON_TENSOR_CORES:
         yield twin_mode, operator
     elif mode.framework == "pytorch" and (

@@ -45,7 +45,7 @@ class FamilyKernels:
     """Kernels of one family at batch sizes on GPUs, of any shapes that broadcast; so do all that it gives.
 
     `family`: one of `FAMILIES`. `columns`: columns of `predictor.operators.kernels.Kernels`. `rates`: of numbers or
-    arrays. `xp`: the library of these arrays.
+    arrays. `xp`: the library of these arrays. `autocasts`: whether PyTorch's autocast runs the kernels.
     """
 
     family: str
@@ -53,6 +53,7 @@ class FamilyKernels:
     batch_size: Array
     rates: Rates
     xp: ModuleType = np
+    autocasts: Any = False
 
     @cached_property
     def base_ms(self) -> Array:
@@ -85,6 +86,8 @@ class FamilyKernels:
     def is_gaining(self) -> Any:
         """Whether the kernels compute or move data in a mode at another rate than in fp32; shape of `rates`."""
         narrower = self.rates.element_bytes < _FP32_BYTES
+        if self.family == "element":
+            return narrower & ~self._in_float32
         if self.family in BOUND_BY_TRAFFIC:
             return narrower
         if (
@@ -106,8 +109,13 @@ class FamilyKernels:
 
     @property
     def _bytes(self) -> Array:
-        """In fp32, whatever the mode."""
-        return _FP32_BYTES * (self.columns["elements"] * self.batch_size + self.columns["elements_fixed"])
+        """In fp32, whatever the mode; of kernels that autocast runs in float32, with those of casts."""
+        fp32 = _FP32_BYTES * (self.columns["elements"] * self.batch_size + self.columns["elements_fixed"])
+        return self.xp.where(self._in_float32, self.columns["in_float32"], 1.0) * fp32
+
+    @cached_property
+    def _in_float32(self) -> Any:
+        return self.autocasts & (self.columns["in_float32"] > 0.0)
 
     @property
     def _flop_per_ms(self) -> Any:

@@ -39,6 +39,7 @@ from predictor.models.roofline.terms import (
     LAW,
     KernelContext,
     Term,
+    autocasts_of,
     conditions_of,
     gained,
     known_as,
@@ -222,10 +223,11 @@ class RooflineLaw:
             weights, numbers = np.array(list(distinct.values())), {key: i for i, key in enumerate(distinct)}
             row = np.array([numbers[id(of_context)] for of_context in known])
             rates, end = rates_of_contexts(own, xp, (-1, 1, 1)), 0
+            autocasts = xp.asarray(autocasts_of(own)[:, None, None])
             # What one class takes too little of, where a GPU was measured, another takes too much of.
             unmeasured = xp.asarray([[[float(not of_context.has_deviations)]] for of_context in known])
             for group, features in zip(groups, of_batch, strict=True):
-                of_gpus = FamilyKernels(group.family, group.columns, sizes, rates, xp)
+                of_gpus = FamilyKernels(group.family, group.columns, sizes, rates, xp, autocasts)
                 log_times = _weighted(weights[:, 0, group.places], row, group, features, of_gpus)
                 faster = of_gpus.is_gaining()
                 if xp.any(faster):

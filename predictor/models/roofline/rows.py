@@ -24,6 +24,7 @@ from predictor.models.roofline.terms import (
     KernelContext,
     Term,
     TermTable,
+    autocasts_of,
     conditions_of,
     kernels_of_case,
     mapped_rates,
@@ -151,6 +152,7 @@ class FlatKernels:
         self.columns = {name: np.concatenate([cnn[name] for cnn in rows.kernels])[order] for name in names}
         self.batch_size = np.array(rows.batch_sizes, dtype=float)[self.row]
         self.rates = mapped_rates(rates_of_contexts(rows.contexts), itemgetter(self.row))
+        self.autocasts = autocasts_of(rows.contexts)[self.row]
         self.base_ms, self.gain, self.least_ms, self.faster = np.empty((4, self.row.size))
         for _, span, kernels in self._by_class():
             self.base_ms[span], self.gain[span] = kernels.base_ms, kernels.gain()
@@ -206,7 +208,8 @@ class FlatKernels:
             columns = {key: values[span] for key, values in self.columns.items()}
             rates = mapped_rates(self.rates, itemgetter(span))
             name = KERNEL_CLASSES[number]
-            yield name, span, FamilyKernels(FAMILY_OF[name], columns, self.batch_size[span], rates)
+            batches, autocasts = self.batch_size[span], self.autocasts[span]
+            yield name, span, FamilyKernels(FAMILY_OF[name], columns, batches, rates, autocasts=autocasts)
 
     def _conditions(self) -> dict[tuple[str, str], NDArray[np.bool_]]:
         """Mask of the rows, (n_rows,), where each condition (kind, label) holds."""

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predictor.arrays import Array
 from predictor.catalogue.devices import LAUNCH_MS, Gpu, Rates, design_of, find_gpu, generations, rates_of
@@ -171,6 +172,11 @@ def rates_of_contexts(
     rates = [rates_of(context.gpu, context.precision, context.fp32_products) for context in contexts]
     columns = np.array(list(map(_RATES, rates)), dtype=float).T
     return Rates(*(xp.asarray(column.reshape(shape)) for column in columns))
+
+
+def autocasts_of(contexts: Sequence[KernelContext]) -> NDArray[np.bool_]:
+    """Whether PyTorch's autocast runs each context's kernels, (n_contexts,)."""
+    return np.array([of.framework == "pytorch" and of.precision.startswith("amp_") for of in contexts])
 
 
 _RATES = attrgetter(*(field.name for field in fields(Rates)))

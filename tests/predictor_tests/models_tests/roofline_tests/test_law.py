@@ -1,5 +1,6 @@
 """The law: fitting and serving share one arithmetic, and the fit finds what is there."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -188,6 +189,17 @@ def test_no_faster_precision_takes_longer_whatever_the_coefficients():
             if fast in ms and (ms[fast] > ms[slow] * (1 + 1e-12)).any()
         ]
     assert slower == []
+
+
+def test_group_norms_and_what_reads_their_maps_run_in_float32_under_autocast():
+    table = zoo_cnn("resnet18")
+    norms = (replace(row, type="group_norm") if row.type == "batch_norm" else row for row in table)
+    kernels = kernels_of(replace(table, layers=tuple(norms)))
+    contexts = [KernelContext(find_gpu("T4"), mode, "pytorch") for mode in ("fp32", "amp_fp16", "fp16")]
+    class_ms = law_of(TRUTH).times(kernels, contexts, [256]).class_ms
+    for name, in_amp in (("layer_norm", 1.24), ("activation", 1.0)):
+        fp32, amp, half = class_ms[name][:, 0]
+        assert (amp / fp32, half / fp32) == pytest.approx((in_amp, 0.5), rel=0.02)
 
 
 def test_no_unmeasured_gpu_multiplies_matrices_faster_than_its_peak(model):
