@@ -41,17 +41,13 @@ def compare_builds(other: Path) -> None:
     SystemExit
         If `other` is no checkout, or its packages are not those that a process started there imports.
     """
-    import pandas as pd
-
     here = Path(__file__).resolve().parents[1]
     other = other.resolve()
     if not (other / "predictor/__init__.py").is_file():
         sys.exit(f"{other} is no checkout of epochcast: it has no predictor/. Pass the folder of one.")
     times_by_build: dict[Path, list[dict[str, float]]] = {here: [], other: []}
     with tempfile.TemporaryDirectory() as folder:
-        questions = list(product(CNNS, GPUS, range(1, 513), SAMPLES))  # a million, all distinct
-        rows = pd.DataFrame(questions, columns=["cnn", "gpu", "batch_size", "samples"])
-        rows.assign(precision="fp32", image_size=224).to_parquet(Path(folder) / "rows.parquet")
+        write_questions(Path(folder) / "rows.parquet")
         for _ in range(PAIRS):
             for build, runs in times_by_build.items():
                 runs.append(times_of_build(build, Path(folder)))
@@ -60,6 +56,16 @@ def compare_builds(other: Path) -> None:
         ours, theirs = ([run[name] for run in runs] for runs in times_by_build.values())
         ratio = statistics.median(own / against for own, against in zip(ours, theirs, strict=True))
         print(f"{name:48}{statistics.median(ours):10.2f}{statistics.median(theirs):10.2f}{ratio:8.2f}")
+
+
+def write_questions(path: Path) -> int:
+    """Write a million questions, all distinct, as Parquet, and say how many."""
+    import pandas as pd
+
+    questions = list(product(CNNS, GPUS, range(1, 513), SAMPLES))
+    rows = pd.DataFrame(questions, columns=["cnn", "gpu", "batch_size", "samples"])
+    rows.assign(precision="fp32", image_size=224).to_parquet(path)
+    return len(questions)
 
 
 def times_of_build(build: Path, folder: Path) -> dict[str, float]:

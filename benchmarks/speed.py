@@ -1,7 +1,8 @@
 """How fast answers come: `python benchmarks/speed.py [answers] [bulk] [device] [start]`, all of them by default.
 
 - `answers`: processor time of questions that were never asked before, and the files of the project that they enter.
-- `bulk`: rows per second of one core, from CSV and from Parquet; at last `--rows` in a process of 2 GiB.
+- `bulk`: rows per second of one core, from CSV and from Parquet; `--rows` in a process of 2 GiB; a million distinct
+  rows beside what plain pandas takes to join them with GPUs, compute as many columns, and write them, in turn.
 - `device`: distinct questions per second on one core and on a GPU through CuPy, in the same run, and how far apart.
 - `start`: wall time of a process, beside a Python that does nothing.
 - `--against CHECKOUT`: the same questions in this build and in another one, in turn, and the ratio of their times.
@@ -17,6 +18,7 @@ import os
 import re
 import resource
 import shlex
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -35,14 +37,24 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from builds import CNNS, COMMAND, GPUS, ask, compare_builds, least_s, new_question_to_service
+from builds import (
+    CNNS,
+    COMMAND,
+    GPUS,
+    REPEATS,
+    ask,
+    compare_builds,
+    least_s,
+    new_question_to_service,
+    write_questions,
+)
 from machine import heading
 
 import api
 import epochcast
 import predictor
-from predictor.answers.bulk import predict_rows
-from predictor.catalogue.devices import all_gpus, default_precision
+from predictor.answers.bulk import FITS, NUMBERS, WORDS, predict_rows
+from predictor.catalogue.devices import all_gpus, default_precision, find_gpu
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import BackendUnavailableError
 from predictor.models.roofline.arrays import DEVICES, arrays_on
@@ -67,13 +79,13 @@ def main() -> int:
         "--rows", type=int, default=10_000_000, help="rows of the last bulk measurement [10 million]"
     )
     parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="another build, timed in turn")
-    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     if options.child:
         resource.setrlimit(resource.RLIMIT_AS, (MOST_GIB * 2**30, MOST_GIB * 2**30))
-        predict_rows(*options.child)
+        CHILDREN[options.child[0]](*options.child[1:])
         used = resource.getrusage(resource.RUSAGE_SELF)
         print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)  # of the processor in s, peak in MiB
         return 0
@@ -171,14 +183,49 @@ def bulk(n_rows: int) -> int:
             show(name, n, seconds)
         questions, answered = Path(folder) / "rows.parquet", Path(folder) / "predictions.parquet"
         write_parquet(questions, n_rows)
-        command = [sys.executable, __file__, "--child", str(questions), str(answered)]
-        child = subprocess.run(command, capture_output=True, text=True, check=False)
-        if child.returncode:
-            print(child.stderr, file=sys.stderr)
-            return 1
-        seconds, mib = map(float, child.stdout.split())
-        show(f"predict_rows, Parquet, at most {MOST_GIB} GiB, with the start", n_rows, seconds, mib)
+        most = f"at most {MOST_GIB} GiB, with the start"
+        show(f"predict_rows, Parquet, {most}", n_rows, *in_a_child("predict_rows", questions, answered))
+        n_rows, runs = write_questions(questions), dict[str, list[tuple[float, float]]]()
+        for name in [*CHILDREN] * REPEATS:
+            runs.setdefault(name, []).append(in_a_child(name, questions, answered))
+        for name, of_child in runs.items():
+            seconds, mib = (statistics.median(values) for values in zip(*of_child, strict=True))
+            show(f"{name}, Parquet, distinct, with the start", n_rows, seconds, mib)
+        pairs = zip(*runs.values(), strict=True)
+        time, memory = zip(*((own[0] / plain[0], own[1] / plain[1]) for own, plain in pairs), strict=True)
+        print(
+            f"of plain pandas: {statistics.median(time):.2f} x the time, {statistics.median(memory):.2f} x the memory"
+        )
     return 0
+
+
+def in_a_child(name: str, questions: Path, answered: Path) -> tuple[float, float]:
+    """Processor time in s and peak memory in MiB of a process that does one of `CHILDREN`, its start included."""
+    command = [sys.executable, __file__, "--child", name, str(questions), str(answered)]
+    seconds, mib = map(
+        float, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    )
+    return seconds, mib
+
+
+def by_pandas(questions: str, answered: str) -> None:
+    """Read a table, join the specifications of its GPUs, compute as many columns as `predict_rows` adds, write them."""
+    import pandas as pd
+
+    rows = pd.read_parquet(questions)
+    gpus = pd.DataFrame({"gpu": rows["gpu"].unique()})
+    for name in ("memory_bandwidth_gb_per_s", "memory_gib", "generation"):
+        gpus[name] = [getattr(find_gpu(gpu), name) for gpu in gpus["gpu"]]
+    joined = rows.merge(gpus, on="gpu")
+    for number, name in enumerate(NUMBERS, start=1):
+        rows[name] = number * joined["batch_size"] / joined["memory_bandwidth_gb_per_s"] + joined["samples"]
+    rows[FITS] = joined["batch_size"] < 4 * joined["memory_gib"]
+    for name in WORDS:
+        rows[name] = pd.Categorical(joined["generation"])
+    rows.to_parquet(answered)
+
+
+CHILDREN = {"predict_rows": predict_rows, "plain pandas": by_pandas}
 
 
 def measurements(folder: Path) -> Iterator[tuple[str, int, float]]:

@@ -106,6 +106,24 @@ def checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
     return {name: getattr(question, name) for name in defaults}
 
 
+class Texts:
+    """A column of text that is filled in bit by bit: `codes`, shape (n,), are places in `words`; 0 is an empty cell."""
+
+    def __init__(self, n: int) -> None:
+        self._code_of = {"": 0}
+        self.codes = np.zeros(n, dtype=np.int32)
+
+    @property
+    def words(self) -> list[str]:
+        """Distinct texts, the empty one first."""
+        return list(self._code_of)
+
+    def put(self, places: Any, words: Sequence[str], which: Any = 0) -> None:
+        """Write `words[which]` at these places."""
+        codes = [self._code_of.setdefault(word, len(self._code_of)) for word in words]
+        self.codes[places] = np.array(codes, dtype=np.int32)[which]
+
+
 @dataclass(frozen=True, slots=True)
 class Answers:
     """Answers to the distinct questions of a batch of rows; `question_of_row`, shape (n_rows,), says which a row asks.
@@ -117,12 +135,12 @@ class Answers:
     question_of_row: _Indices
     numbers: Array
     fits: NDArray[np.bool_]
-    words: dict[str, NDArray[np.object_]]
+    words: dict[str, Texts]
 
     @property
     def failed(self) -> NDArray[np.bool_]:
         """Whether each question failed."""
-        return np.asarray(self.words["error"] != "", dtype=bool)
+        return np.not_equal(self.words["error"].codes, 0)
 
     @property
     def n_failed(self) -> int:
@@ -139,7 +157,7 @@ class _Grid:
 
     sizes: _Indices
     numbers: dict[str, NDArray[Any]]
-    words: dict[str, str | NDArray[np.object_]]
+    words: dict[str, Coded]
     model: Model
     mode: Mode
     between: bool  # images are loaded between iterations
@@ -191,7 +209,7 @@ class BulkAnswers:
         of_group, of_gpu, of_own = np.split(codes, [len(shared), len(shared) + 1])
         numbers = np.stack([_whole(*column) for column in zip(_OWN, own, of_own, strict=True)])
         n = codes.shape[1]
-        words = {name: np.full(n, "", dtype=object) for name in WORDS}
+        words = {name: Texts(n) for name in WORDS}
         answers = Answers(question_of_row, np.full((len(NUMBERS), n), np.nan), np.zeros(n, dtype=bool), words)
         starts = np.flatnonzero((np.diff(of_group, prepend=-1) != 0).any(axis=0)).tolist()
         for start, end in pairwise([*starts, n]):
@@ -214,7 +232,7 @@ class BulkAnswers:
                 except SchemaError as dropped:
                     errors[index], numbers[0, index] = str(dropped), 0
         for index, error in errors.items():
-            answers.words["error"][start + index] = error
+            answers.words["error"].put(start + index, [error])
         checked = np.flatnonzero(numbers[0] > 0)
         by_gpu = np.split(checked, np.flatnonzero(np.diff(group.gpus.codes[checked])) + 1)
         places = {group.gpus.words[group.gpus.codes[own[0]]]: own for own in by_gpu if own.size}
@@ -227,7 +245,7 @@ class BulkAnswers:
         for gpu, indices in places.items():
             grid = grids[gpu]
             if isinstance(grid, EpochcastError):
-                answers.words["error"][start + indices] = str(grid)
+                answers.words["error"].put(start + indices, [str(grid)])
                 continue
             sizes, samples, validation = numbers[:, indices]
             at, *at_last = np.searchsorted(grid.sizes, [sizes, *last_sizes[:, indices]])
@@ -237,7 +255,7 @@ class BulkAnswers:
             answers.numbers[:, start + indices] = [rows[name] for name in NUMBERS]
             answers.fits[start + indices] = rows[FITS]
             for name, text in grid.words.items():
-                answers.words[name][start + indices] = text if isinstance(text, str) else text[at]
+                answers.words[name].put(start + indices, text.words, text.codes[at])
 
     def _samples(self, cells: _Cells) -> int:
         """Samples of these rows' data set; 0 without one, or where the grid refuses it."""
@@ -367,21 +385,22 @@ class BulkAnswers:
         rows = rented_rows(resolved, table, local_sizes, rentals_of(resolved, [gpu for gpu, _ in devices]))
         reasons = rows.iterations.reasons()
         joined = {id(own): "; ".join(map(str, as_answered(own))) for own in reasons}  # shared by batch sizes
-        texts = np.array([joined[id(own)] for own in reasons], dtype=object)
+        texts = [joined[id(own)] for own in reasons]
         n = len(question.batch_sizes)
         grids = {}
         for i, (gpu, mode) in enumerate(devices):
             rows_of_gpu = slice(i * n, (i + 1) * n)
-            words: dict[str, str | NDArray[np.object_]] = {
-                "energy_basis": energy_basis(gpu).text,
-                "bottleneck": rows.numbers["bottleneck"][rows_of_gpu].astype(object),
-                "mode": ", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture)),
-                "method": rows.iterations.devices.words["method"][i],
+            words = {
+                "energy_basis": [energy_basis(gpu).text] * n,
+                "bottleneck": rows.numbers["bottleneck"][rows_of_gpu].tolist(),
+                "mode": [", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture))] * n,
+                "method": [rows.iterations.devices.words["method"][i]] * n,
                 "extrapolates": texts[rows_of_gpu],
             }
+            coded = {name: Coded.of(cells) for name, cells in words.items()}
             numbers = {name: rows.numbers[name][rows_of_gpu] for name in _OF_OFFERS}
             sizes, between = np.array(question.batch_sizes), question.workers == 0
-            grids[gpu.name] = _Grid(sizes, numbers, words, model, mode, between)
+            grids[gpu.name] = _Grid(sizes, numbers, coded, model, mode, between)
         return grids
 
     def _question(self, cells: _Cells, gpus: list[Gpu], batch_sizes: list[int]) -> Question:
@@ -511,7 +530,7 @@ Columns = Mapping[str, Coded]
 
 _SPELT_LIKE = 0.84  # "precison" and "sample" are columns misspelt, "notes" is none
 _ROWS_OF_TEXT = 200_000
-_ROWS_OF_ARROW = 500_000
+_ROWS_OF_ARROW = 250_000
 """Rows of a batch: few enough for the memory, many enough that rows of one CNN and GPU come together."""
 
 _Path = str | PathLike[str]
@@ -613,7 +632,8 @@ def _beside(
     """Rows, for each row an index into the added cells, and the added cells; a row of another width is refused."""
     numbers = [["" if value != value else repr(value) for value in row] for row in answers.numbers.tolist()]
     fits = np.where(answers.failed, "", np.where(answers.fits, "true", "false")).tolist()
-    cells = list(zip(*numbers, fits, *(answers.words[name].tolist() for name in WORDS), strict=True))
+    texts = (np.array(text.words, dtype=object)[text.codes].tolist() for text in answers.words.values())
+    cells = list(zip(*numbers, fits, *texts, strict=True))
     question_of_row = answers.question_of_row.tolist()
     for row_index, row in enumerate(rows):
         if len(row) != width:
@@ -656,22 +676,30 @@ def _coded(column: Any) -> Coded:
     arrow = load_pyarrow()
     if not arrow.types.is_dictionary(column.type):
         column = column.dictionary_encode()
-    words = as_text(column.dictionary)
-    codes = column.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
-    return Coded([*words, ""], codes.astype(np.int64))
+    words, codes = as_text(column.dictionary), column.indices
+    if codes.null_count:
+        codes = codes.fill_null(len(words))
+    return Coded([*words, ""], np.from_dlpack(codes).astype(np.int64))  # `to_numpy` imports pandas
 
 
 def _arrow_columns(answers: Answers) -> Iterator[Any]:
     """The added columns, null where nothing is known."""
     arrow, question_of_row = load_pyarrow(), answers.question_of_row
-    unknown = np.isnan(answers.numbers)
-    for values, mask in zip(answers.numbers, unknown, strict=True):
-        yield arrow.array(values[question_of_row], mask=mask[question_of_row])
-    yield arrow.array(answers.fits[question_of_row], mask=answers.failed[question_of_row])
-    for name in WORDS:
-        coded = Coded.of(["", *answers.words[name].tolist()])  # so that an empty cell has the code 0
-        codes = coded.codes[1:].astype(np.int32)[question_of_row]
-        yield arrow.DictionaryArray.from_arrays(arrow.array(codes, mask=codes == 0), coded.words)
+    for values in answers.numbers:
+        own = values[question_of_row]
+        yield _arrow_array(arrow.float64(), own, ~np.isnan(own))
+    yield _arrow_array(arrow.bool_(), answers.fits[question_of_row], ~answers.failed[question_of_row])
+    for text in answers.words.values():
+        codes = text.codes[question_of_row]
+        indices = _arrow_array(arrow.int32(), codes, codes != 0)
+        yield arrow.DictionaryArray.from_arrays(indices, arrow.array(text.words, arrow.string()))
+
+
+def _arrow_array(kind: Any, values: NDArray[Any], is_known: NDArray[np.bool_]) -> Any:
+    """Arrow's array of these values, as its buffers: `pyarrow.array` of an array of numpy imports pandas."""
+    arrow = load_pyarrow()
+    data, known = (np.packbits(a, bitorder="little") if a.dtype == bool else a for a in (values, is_known))
+    return arrow.Array.from_buffers(kind, len(values), [arrow.py_buffer(known), arrow.py_buffer(data)])
 
 
 def _check_header(path: _Path, header: Sequence[str]) -> None:
