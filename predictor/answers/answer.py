@@ -394,8 +394,7 @@ def _check_room(rows: OfferRows) -> None:
     if most.any() or team.beside:
         gpu = iterations.devices.gpus[iterations.device[roomiest]]
         held = f"which holds {most[roomiest]} of them at batch {iterations.batch_size[roomiest]}"
-        if team.beside:
-            held = f"of whose {gpu.memory_in_words} nine tenths can be used. Pass smaller batches, or fewer"
+        held = f"of whose {gpu.memory_in_words} nine tenths can be used" if team.beside else held
         raise OutOfRangeError(
             f"{named(option)} {getattr(team, option)}: these trainings need {iterations.memory_gib[roomiest]:.1f} GiB "
             f"on {gpu.name}, {held}."

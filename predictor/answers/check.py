@@ -25,6 +25,7 @@ from predictor.answers.changes import (
     worker_changes,
 )
 from predictor.answers.forms import resizing_ms
+from predictor.answers.grid import TIMES as ITERATION_TIMES
 from predictor.answers.grid import usual_batch_size
 from predictor.answers.notes import (
     REMEDIES,
@@ -43,7 +44,7 @@ from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.modes import Habits
 from predictor.catalogue.offers import hourly_usd
 from predictor.errors import SchemaError
-from predictor.models.packed import packed_ms
+from predictor.models.packed import packed_times
 from predictor.models.ratios import ratios_of
 
 TIMES = ("images_per_s", "iteration_time_ms", "epoch_time_s")
@@ -391,8 +392,9 @@ def _sharing(checked: _Checked, gpu_ms: float, host_ms: float) -> Iterator[_Susp
     others_ms = max(0.0, checked.measured_ms / ratios["switches"] - gpu_ms)
     what = f"another process works on the GPU, {number(others_ms)} ms in each iteration"
     remedy, wide = "Look at the processes of nvidia-smi.", math.hypot(_spread(row), _SHARING_SPREAD)
-    alone_ms, busy_ms, enqueuing_ms = (np.array([ms]) for ms in (row.iteration_time_ms, gpu_ms, host_ms))
-    slow_ms = packed_ms(alone_ms, busy_ms, enqueuing_ms, 1 + np.array(list(_SHARED_GPU)))
+    alike_ms = dict(zip(ITERATION_TIMES, [row.iteration_time_ms] * 3 + [gpu_ms] * 3 + [host_ms], strict=True))
+    times = {name: np.array([ms]) for name, ms in alike_ms.items()}
+    slow_ms = packed_times(times, 1 + np.array(list(_SHARED_GPU)))["iteration_time_ms"]
     for time_ms, odds in zip(slow_ms.tolist(), _SHARED_GPU.values(), strict=True):
         yield _Suspect("process", what, remedy, time_ms, wide, odds)
 

@@ -435,18 +435,15 @@ class TeamOptions:
                 f"{self.n_gpus}. "
                 "Leave the method out: several GPUs need the GPU's time apart from the host's."
             ).about("method")
-        shared = "beside" if self.beside else "per_gpu"
-        if (self.beside or self.per_gpu != 1) and (self.n_gpus > 1 or method in WHOLE_METHODS):
-            unfit_name = "n_gpus" if self.n_gpus > 1 else "method"
+        shared, is_shared = "beside" if self.beside else "per_gpu", self.beside or self.per_gpu != 1
+        names = {"n_gpus": self.n_gpus > 1, "method": method in WHOLE_METHODS}
+        names["per_gpu"] = self.beside is not None and self.per_gpu != 1
+        if is_shared and any(names.values()):
+            unfit_name = next(name for name, is_unfit in names.items() if is_unfit)
             raise SchemaError(
                 f"{named(shared)} {getattr(self, shared)} needs the GPU's time apart from the host's, of trainings on "
                 f"one GPU each. Leave out {named(unfit_name)}, or {named(shared)}."
             ).about(shared)
-        if self.beside and self.per_gpu != 1:
-            raise SchemaError(
-                f"{named('beside')} names each other training on the GPU, and {named('per_gpu')} {self.per_gpu} counts "
-                f"equal ones. Pass one of them: {named('beside')} can name the same training several times."
-            ).about("per_gpu")
         if self.n_gpus % self.nodes:
             raise OutOfRangeError(
                 f"{named('n_gpus')} {self.n_gpus} cannot be spread evenly over {named('nodes')} {self.nodes}. "

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
+from itertools import product
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -291,23 +292,21 @@ class ResolvedQuestion:
 
         SchemaError unless the question has one CNN and one batch size and no anchors.
         """
-        question, tables, sizes = self.question, self.tables, list(self.question.batch_sizes or [])
-        if (len(tables), len(sizes)) != (1, 1) or question.anchors:
-            counts = len(tables), len(sizes), len(as_list(question.anchors))
-            text = "{} CNNs, {} batch sizes and {} anchors. Pass one CNN and one batch size".format(*counts)
+        question, sides = self.question, list(product(self.tables, self.question.batch_sizes or []))
+        if len(sides) != 1 or question.anchors:
             raise SchemaError(
-                f"{named('beside')} {question.beside} is about others beside one training, and given are {text}."
+                f"{named('beside')} {question.beside} stands beside one training. Pass one CNN and one batch size, "
+                "and no anchors."
             ).about("beside")
-        sides = [(tables[0], sizes[0])]
         for text in str(question.beside).split(","):
             cnn, _, size = text.strip().rpartition(":")
-            image_size = None if "@" in cnn else question.image_size
+            own_size = None if "@" in cnn else question.image_size
             try:
                 batch_size = whole_number(f"{text!r}: batch size", size, 1, MAX_BATCH_SIZE)
-                neighbour = replace(
-                    question, cnn=cnn, batch_sizes=batch_size, image_size=image_size, beside=None
-                )
-                sides += zip(ResolvedQuestion(neighbour).tables, neighbour.batch_sizes, strict=True)
+                [table] = ResolvedQuestion(
+                    replace(question, cnn=cnn, image_size=own_size, beside=None)
+                ).tables
+                sides.append((table, batch_size))
             except EpochcastError as error:
                 message = f"{named('beside')}: {error} Write CNN:BATCH, such as resnet50:64."
                 raise type(error)(message).about("beside") from None

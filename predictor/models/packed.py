@@ -22,29 +22,7 @@ from predictor.models.ratios import ratios_of
 ENTRY = "packed"
 
 
-def beside_others_ms(
-    alone_ms: Array, host_ms: Array, per_vcpu: float | Array = 1.0, error: float = 0.0
-) -> Array:
-    """Iteration of a training, in ms, whose host works beside those of others, on a GPU that has time for all.
-
-    The host's time grows by the factor `host` x e^`error`, and where hosts and loaders have the work of several hosts
-    `per_vcpu` of the machine by their number (`change_host`).
-    """
-    before_ms = np.minimum(host_ms, alone_ms)
-    slower = ratios_of(ENTRY)["host"] * np.exp(error) * np.maximum(1.0, per_vcpu)
-    return change_host(alone_ms, before_ms, slower * before_ms)
-
-
-def packed_ms(
-    alone_ms: Array, gpu_ms: Array, host_ms: Array, per_gpu: NDArray[np.int64], per_vcpu: float | Array = 1.0
-) -> Array:
-    """Iteration of one of `per_gpu` equal trainings on a GPU, in ms, from its own times; of one it is `alone_ms`.
-
-    max(`beside_others_ms`, per_gpu x `switches` x GPU time).
-    """
-    beside_ms = beside_others_ms(alone_ms, host_ms, per_vcpu)
-    shared = np.maximum(beside_ms, per_gpu * ratios_of(ENTRY)["switches"] * gpu_ms)
-    return np.where(per_gpu > 1, shared, alone_ms)
+_ENDS = {0: ("iteration_time_ms", "gpu_time_ms"), -1: ("low_ms", "gpu_low_ms"), 1: ("high_ms", "gpu_high_ms")}
 
 
 def turns_of_each(needs: Array) -> Array:
@@ -63,22 +41,22 @@ def turns_of_each(needs: Array) -> Array:
 def packed_times(
     times: Mapping[str, Array],
     per_gpu: NDArray[np.int64],
-    per_vcpu: Array,
-    spread: Array,
+    per_vcpu: float | Array = 1.0,
+    spread: float | Array = 0.0,
     neighbours: Sequence[Mapping[str, Array]] = (),
 ) -> dict[str, Array]:
-    """Times of one of `per_gpu` trainings on a GPU from those of one by itself, by the same names.
+    """Times of one of `per_gpu` trainings on a GPU from those of one by itself, by the same names, shape (n_rows,).
 
-    All of shape (n_rows,). GPU and host time stay those of one; `shared_gpu_ms` is the GPU's, the turns of others
-    included; `beside_` before a name: if the GPU had time for all. `neighbours` are times of the other trainings by
-    themselves; without, all are equal. `spread`: half width of the 90 % interval of ln of `switches`. Each end is the
-    longer one of host and GPU, as the estimate is.
+    The longer one of its own beside others, and turns x `switches` x GPU time. GPU and host time stay those of one;
+    `shared_gpu_ms` is the GPU's, the turns of others included; `beside_` before a name: if the GPU had time for all.
+    `neighbours` are times of the other trainings by themselves; without, all are equal. `spread`: half width of the
+    90 % interval of ln of `switches`.
     """
     changed, together = dict(times), (times, *neighbours)
     for sign, (end, gpu_end) in _ENDS.items():
-        own_ms = _end_beside_others_ms(times, per_vcpu, sign)
+        own_ms = _beside_others_ms(times, per_vcpu, sign)
         # faster hosts of neighbours ask for more
-        neighbours_ms = [_end_beside_others_ms(own, per_vcpu, -sign) for own in neighbours]
+        neighbours_ms = [_beside_others_ms(own, per_vcpu, -sign) for own in neighbours]
         turn_ms = [ratios_of(ENTRY)["switches"] * np.exp(sign * spread) * own[gpu_end] for own in together]
         turns = turns_of_each(np.divide(turn_ms, [own_ms, *neighbours_ms])) if neighbours else per_gpu
         changed["shared_gpu_ms"] = changed.get("shared_gpu_ms", turns * times["gpu_time_ms"])
@@ -87,16 +65,19 @@ def packed_times(
     return changed
 
 
-_ENDS = {0: ("iteration_time_ms", "gpu_time_ms"), -1: ("low_ms", "gpu_low_ms"), 1: ("high_ms", "gpu_high_ms")}
+def _beside_others_ms(times: Mapping[str, Array], per_vcpu: float | Array, sign: int) -> Array:
+    """Iteration, or the end of its interval, whose host works beside those of others, on a GPU with time for all.
 
-
-def _end_beside_others_ms(times: Mapping[str, Array], per_vcpu: Array, sign: int) -> Array:
-    """`beside_others_ms` of a training, or an end of its interval: those of its own and of the host's factor."""
-    end = _ENDS[sign][0]
-    alone_ms, host_ms = times["iteration_time_ms"], times["host_time_ms"]
-    beside_ms = beside_others_ms(alone_ms, host_ms, per_vcpu)
-    host_end_ms = beside_others_ms(alone_ms, host_ms, per_vcpu, sign * ratios_of(ENTRY).host_spread)
-    error: Array = np.hypot(np.log(times[end] / alone_ms), np.log(host_end_ms / beside_ms))
+    The host's time grows by the factor `host`, and where hosts and loaders have the work of several hosts `per_vcpu`
+    of the machine by their number (`change_host`).
+    """
+    law, alone_ms = ratios_of(ENTRY), times["iteration_time_ms"]
+    host_ms = np.minimum(times["host_time_ms"], alone_ms)
+    slower_ms = law["host"] * np.maximum(1.0, per_vcpu) * host_ms
+    beside_ms, host_end_ms = (
+        change_host(alone_ms, host_ms, np.exp(error) * slower_ms) for error in (0.0, sign * law.host_spread)
+    )
+    error: Array = np.hypot(np.log(times[_ENDS[sign][0]] / alone_ms), np.log(host_end_ms / beside_ms))
     return beside_ms * np.exp(sign * error)
 
 
