@@ -402,7 +402,7 @@ class _Variant:
         """What the GPU holds of the mini-batch: all of it, and shared by as many GPUs as an offer has."""
         [size] = self.question.batch_sizes
         for n_gpus in self._counts(gpu):
-            limit_gib = usable_gib(gpu) / self.resolved.team.trainings
+            limit_gib = usable_gib(gpu, self.resolved.team.trainings)
             limit_gib -= Gradients.of(self.table).gib * (n_gpus > 1)
             mini_batch = MiniBatch(size, n_gpus)
             share = _Share(self, gpu, mode, mini_batch.local, n_gpus > self.question.n_gpus, limit_gib, {})

@@ -36,7 +36,7 @@ from predictor.models.packed import packed_reasons, packed_times
 from predictor.models.power import PowerOfGpus
 from predictor.models.ratios import ratios_of
 from predictor.operator_types import OPERATOR_TYPES
-from predictor.operators.memory import largest_batches_within, peak_memories_gib, usable_gib
+from predictor.operators.memory import largest_batches_within, more_context_gib, peak_memories_gib, usable_gib
 from predictor.operators.work import roofline_ms, share_of_types
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def largest_local_batch_sizes(
     """
     limits: dict[Mode, dict[float, int]] = {}
     rooms = [
-        (mode, (usable_gib(gpu) - taken_gib) / per_gpu)
+        (mode, usable_gib(gpu, per_gpu) - taken_gib)
         for (gpu, mode), taken_gib in zip(devices, others_gib, strict=False)
     ]
     for mode, gib in rooms:
@@ -455,6 +455,7 @@ class Iterations:
         if not self.beside:
             return self.devices.largest(per_gpu)
         others_gib: Array = np.sum([neighbour.memory_gib for neighbour in self.beside], axis=0)
+        others_gib += per_gpu * np.array(list(map(more_context_gib, self.devices.gpus)))
         return largest_local_batch_sizes(self.table, self.devices.pairs, others_gib=others_gib.tolist())
 
     @cached_property
@@ -505,7 +506,10 @@ class Iterations:
         if cpu := next((gpu.name for gpu in self.devices.gpus if is_cpu(gpu.name)), None):
             option = "beside" if beside else "per_gpu"
             raise SchemaError(f"{named(option)}: {cpu} is a CPU. Leave it out, or name GPUs.").about(option)
-        memory_gib = self.memory_gib * (1 if beside else per_gpu)
+        more_gib = np.array(list(map(more_context_gib, self.devices.gpus)))[self.device]
+        memory_gib = self.memory_gib * (1 if beside else per_gpu) + more_gib * np.where(
+            per_gpu > 1, per_gpu, 0
+        )
         memory_gib += sum(neighbour.memory_gib[self.device] for neighbour in beside)
         return replace(self, memory_gib=memory_gib, per_gpu=per_gpu, beside=beside)
 

@@ -41,6 +41,10 @@ MEASURED_FRAMEWORK = "pytorch"
 CONTEXT_GIB = 0.5
 """CUDA context with the libraries' kernels: 0.3 to 0.6 GiB in practice, by driver and GPU."""
 
+_MORE_CONTEXT_GIB = {9.0: 0.25}
+"""What each process took beyond that where several trained on a GPU, by compute capability: 0.75 GiB with cuDNN's and
+cuBLAS's kernels on an H100 and an H200, 0.61 before its first iteration (PyTorch 2.11 for CUDA 13, 2026-11-29)."""
+
 USABLE_SHARE = 0.9
 """Share of the memory that the driver shows which the estimate may fill, with the context: the driver keeps 1 to 4 % of
 it, and cuDNN's workspaces may exceed the estimate. Of 394 batch sizes found so, for memories of 4 to 141 GiB, 98 % fit
@@ -80,9 +84,14 @@ class MemoryEstimate:
         return (sum(parts) + self.activation_gradients + self.workspace + self.context) / _GIB
 
 
-def usable_gib(gpu: Gpu) -> float:
-    """Memory of a GPU that the estimate may fill, in GiB: what it says fits."""
-    return USABLE_SHARE * gpu.driver_memory_gib
+def usable_gib(gpu: Gpu, per_gpu: int = 1) -> float:
+    """Memory of a GPU that the estimate of one of `per_gpu` equal trainings may fill, in GiB: what it says fits."""
+    return USABLE_SHARE * gpu.driver_memory_gib / per_gpu - more_context_gib(gpu) * (per_gpu > 1)
+
+
+def more_context_gib(gpu: Gpu) -> float:
+    """Memory that a process takes beyond its estimate where several share the GPU; 0 where none was measured."""
+    return _MORE_CONTEXT_GIB.get(gpu.compute_capability, 0.0)
 
 
 def peak_memory(table: LayerTable, batch_size: int, mode: Mode | None = None) -> MemoryEstimate:

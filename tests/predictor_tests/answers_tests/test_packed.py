@@ -67,11 +67,14 @@ def test_memory_is_of_all_and_times_are_of_one():
     [alone], *packed = (predict(**SMALL, per_gpu=n) for n in (1, 2, 4, 8))
     for n, [row] in zip((2, 4, 8), packed, strict=True):
         assert (row.per_gpu, row.gpu_time_ms) == (n, alone.gpu_time_ms)
-        assert row.peak_memory_gib == pytest.approx(n * alone.peak_memory_gib)
+        assert row.peak_memory_gib == pytest.approx(n * (alone.peak_memory_gib + 0.25))
         assert row.low_ms < row.iteration_time_ms < row.high_ms < 2.5 * row.iteration_time_ms
         assert alone.iteration_time_ms < row.iteration_time_ms < n * alone.iteration_time_ms
         assert alone.power_w < row.power_w
     [elsewhere] = predict(**SMALL | {"gpus": A100}, per_gpu=2)
+    assert elsewhere.peak_memory_gib == pytest.approx(
+        2 * alone.peak_memory_gib
+    )  # contexts there: not measured
     assert "per_gpu" in {reason.kind for reason in elsewhere.extrapolates}
 
 
