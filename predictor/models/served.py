@@ -38,7 +38,6 @@ from predictor.models.join import join_host, with_gpu_share
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import OperatorTotals, sums_of_each
 from predictor.models.layer_times.served import forecast_by_layers, too_little_measured
-from predictor.models.layer_times.times import DeviceMode
 from predictor.models.named import BETTER, Methods
 from predictor.models.ratios import DerivedMode
 from predictor.models.registry import METHODS, WHOLE_METHODS
@@ -199,10 +198,15 @@ class Model(Epochs):
             check_stop()
             gpus = [devices[position][0] for position in own]
             answers = self._in_mode(question, gpus, mode)
-            if method == "auto" and host is None:
+            better = BETTER.get((mode.framework, bool(anchors)))
+            if better is not None and method == "auto" and host is None:
                 pairs = zip(gpus, answers, strict=True)
-                answers = [self._judged_better(question.case(gpu, mode), answer) for gpu, answer in pairs]
-            by_position |= zip(own, (_with_waits(answer, table, mode) for answer in answers), strict=True)
+                answers = [
+                    self._judged_better(better, question.case(gpu, mode), answer) for gpu, answer in pairs
+                ]
+            if table.step is not None:
+                answers = [_with_waits(answer, table, mode) for answer in answers]
+            by_position |= zip(own, answers, strict=True)
         return [by_position[position] for position in range(len(devices))]
 
     def _in_mode(self, question: _Question, gpus: Sequence[Gpu], mode: Mode) -> list[IterationForecast]:
@@ -210,16 +214,20 @@ class Model(Epochs):
         if mode.is_compiled:
             return self._by_ratios(COMPILED, question, gpus, mode)
         method, host = question.method, question.host
-        devices, plain = [(gpu, mode) for gpu in gpus], replace(mode, autotune=False)
+        devices = [(gpu, mode) for gpu in gpus]
+        plain = replace(mode, autotune=False) if mode.autotune else mode
         if mode.autotune:  # plain where no autotuned operator was measured on the chip
             own = self.layers.find_each([library_mode(gpu, mode) for gpu in gpus])
             devices = [(gpu, mode if layers else plain) for gpu, layers in zip(gpus, own, strict=True)]
         answers: dict[int, IterationForecast] = {}
         doubts: dict[int, Reason] = {}
-        layers = self._layers(devices, method, question.anchors)
-        for position, (own_layers, totals) in self._totals(question, devices, layers).items():
+        layers = enumerate(self._layers(devices, method, question.anchors))
+        measured = {position: own for position, own in layers if own is not None}
+        libraries, update = [own.library for own in measured.values()], update_of(question.table, mode)
+        totals = sums_of_each(libraries, question.table, question.batches, mode.fp32_products, update)
+        for (position, own_layers), own_totals in zip(measured.items(), totals, strict=True):
             check_stop()
-            answer = self._by_layers(own_layers, totals, question.case(*devices[position]), method, host)
+            answer = self._by_layers(own_layers, own_totals, question.case(*devices[position]), method, host)
             if isinstance(answer, IterationForecast):
                 answers[position] = answer
             else:
@@ -299,10 +307,9 @@ class Model(Epochs):
                 converted[position] = replace(run, iteration_time_ms=time_ms, precision=precision_of_start)
         return [converted[position] for position in range(len(anchors))]
 
-    def _judged_better(self, case: Case, default: IterationForecast) -> IterationForecast:
-        """The default's forecast, or that of a method judged better for the case, split as the default's."""
-        name = BETTER.get((case.mode.framework, bool(case.anchors)))
-        better = None if name is None else self.named_methods().judged_better(name, case)
+    def _judged_better(self, name: str, case: Case, default: IterationForecast) -> IterationForecast:
+        """The forecast of the method `name` where it is judged better, split as the default's, else the default's."""
+        better = self.named_methods().judged_better(name, case)
         if better is None:
             return default
         factor = better.iteration_time_ms / default.iteration_time_ms
@@ -315,23 +322,6 @@ class Model(Epochs):
     def named_methods(self) -> Methods:
         """The methods beside the default's own."""
         return self.methods if isinstance(self.methods, Methods) else self.methods()
-
-    def _totals(
-        self, question: _Question, devices: Sequence[tuple[Gpu, Mode]], layers: Sequence[LayerModel | None]
-    ) -> dict[int, tuple[LayerModel, OperatorTotals]]:
-        """Layer models by the position of their device, and totals of the CNN's operators, in one array a mode."""
-        alike: dict[tuple[DeviceMode, Mode, bool], dict[int, LayerModel]] = {}
-        for position, own in enumerate(layers):
-            if own is not None:
-                gpu, mode = devices[position]
-                key = own.library.mode._replace(gpu=""), mode, is_cpu(gpu.name)
-                alike.setdefault(key, {})[position] = own
-        totals: dict[int, tuple[LayerModel, OperatorTotals]] = {}
-        for (_, mode, _), own_layers in alike.items():
-            libraries, update = [own.library for own in own_layers.values()], update_of(question.table, mode)
-            of_each = sums_of_each(libraries, question.table, question.batches, mode.fp32_products, update)
-            totals |= zip(own_layers, zip(own_layers.values(), of_each, strict=True), strict=True)
-        return dict(sorted(totals.items()))
 
     def _by_layers(
         self,

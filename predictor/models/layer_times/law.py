@@ -286,8 +286,11 @@ def sums_of_each(
     fp32_products: bool = False,
     update: Update | None = None,
 ) -> list[OperatorTotals]:
-    """`layer_sums` of libraries that differ only in their GPU: all are CPUs, or none is."""
-    own, batches = _in_mode(table, fp32_products, libraries[0].mode), batch_sizes / table.parts
+    """`layer_sums` of libraries that differ only in their device and in autotuning; none of none."""
+    if not libraries:
+        return []
+    mode = libraries[0].mode._replace(gpu="", autotune=False)
+    own, batches = _in_mode(table, fp32_products, mode), batch_sizes / table.parts
     times = [library.times(own.running, batches) for library in libraries]
     rates = [device_rates(library.mode.gpu, library.mode.precision) for library in libraries]
     gpu_ms, beyond, shape = (
@@ -295,11 +298,14 @@ def sums_of_each(
         for name in ("gpu_ms", "beyond", "shape")
     )
     if own.copied_bytes.any():
-        gpu_ms += own.copied_bytes * batches / np.array([[[of_gpu.bytes_per_ms]] for of_gpu in rates])
+        is_gpu = [[[not is_cpu(library.mode.gpu)]] for library in libraries]
+        gpu_ms += (
+            is_gpu * own.copied_bytes * batches / np.array([[[of_gpu.bytes_per_ms]] for of_gpu in rates])
+        )
     weighted = own.counts[:, None] * gpu_ms
     for i in own.updates:
         if update:
-            weighted[:, i] *= passes_over_measured(update, libraries[0].mode.framework)
+            weighted[:, i] *= passes_over_measured(update, mode.framework)
             weighted[:, i] = np.maximum(weighted[:, i], loop_ms(update, own.operators[i].n_tensors))
     n, n_sizes = len(times), batches.size
     caches = [device_cache_bytes(library.mode.gpu) for library in libraries]
@@ -356,12 +362,9 @@ class _InMode:
     copied_bytes: Array
 
 
-def _in_mode(table: LayerTable, fp32_products: bool, mode: DeviceMode) -> _InMode:
-    return _in_mode_on(table, fp32_products, mode._replace(gpu=""), is_cpu(mode.gpu))
-
-
 @lru_cache(maxsize=256)
-def _in_mode_on(table: LayerTable, fp32_products: bool, mode: DeviceMode, on_cpu: bool) -> _InMode:
+def _in_mode(table: LayerTable, fp32_products: bool, mode: DeviceMode) -> _InMode:
+    """Cached: a CNN is asked for at one batch size after another."""
     operators, _ = counted_operators(table, fp32_products)
     half = ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"]
     last, slow = mode.memory_format == "channels_last", has_slow_slices(mode.precision, mode.memory_format)
@@ -379,7 +382,7 @@ def _in_mode_on(table: LayerTable, fp32_products: bool, mode: DeviceMode, on_cpu
         1.0 * (class_of == np.arange(len(CLASSES))[:, None]),
         np.array([operator.passes == "forward" for operator in operators], dtype=bool),
         [i for i, operator in enumerate(operators) if operator.type == "optimizer"],
-        copied if mode.framework == "pytorch" and not on_cpu else 0.0 * copied,
+        copied * (mode.framework == "pytorch"),
     )
 
 

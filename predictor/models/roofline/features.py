@@ -19,16 +19,8 @@ from predictor.arrays import Array
 from predictor.catalogue.devices import LAUNCH_MS, Rates
 from predictor.operators.kernels import KERNEL_CLASSES
 
-FAMILY_OF = {
-    name: "conv"
-    if name.startswith("conv_")
-    else "depthwise"
-    if name.startswith("depthwise")
-    else "product"
-    if name == "matmul"
-    else "element"
-    for name in KERNEL_CLASSES
-}
+_FAMILIES_BY_WORD = {"conv": "conv", "depthwise": "depthwise", "matmul": "product"}
+FAMILY_OF = {name: _FAMILIES_BY_WORD.get(name.partition("_")[0], "element") for name in KERNEL_CLASSES}
 FAMILIES = ("conv", "depthwise", "product", "element")
 DEPTHWISE = tuple(name for name, family in FAMILY_OF.items() if family == "depthwise")
 """Classes of kernels of depthwise convolutions."""
@@ -56,32 +48,27 @@ class FamilyKernels:
     autocasts: Any = False
 
     @cached_property
-    def base_ms(self) -> Array:
+    def base_ms(self) -> Any:
         """Roofline time in fp32, in ms: work over sustained rate, joined, plus the launch."""
         if self.family in BOUND_BY_TRAFFIC:
-            return self._memory_ms + LAUNCH_MS
-        joined: Array = self.xp.sqrt(self._joined)
-        joined *= self._compute_ms
-        joined += LAUNCH_MS
-        return joined
+            return self._bytes * (1.0 / self.rates.bytes_per_ms) + LAUNCH_MS
+        compute_ms = self._flops * (1.0 / self.rates.fp32_flop_per_ms)
+        return compute_ms * self.xp.sqrt(self._joined) + LAUNCH_MS
 
-    def gain(self) -> Array:
+    def gain(self) -> Any:
         """Ln of the roofline time in fp32 over that in the mode: what the mode gains if its rates are sustained."""
-        narrower = self.rates.element_bytes / _FP32_BYTES
-        if self.family in BOUND_BY_TRAFFIC:
-            in_mode = self._memory_ms * narrower
-        else:
-            squares = self._balance * narrower**2 + self._on_tensor_cores**2
-            in_mode = self._compute_ms * self.xp.sqrt(squares)
-        gain: Array = self.xp.log(self.base_ms / (in_mode + LAUNCH_MS))
-        return gain
+        change, flops = self.rates.element_bytes / _FP32_BYTES, self._of_flops
+        if self.family not in BOUND_BY_TRAFFIC:
+            change = self.xp.sqrt((flops**2 - change**2) / self._joined + change**2)
+        return self.xp.log(self.base_ms / ((self.base_ms - LAUNCH_MS) * change + LAUNCH_MS))
 
     def least_ms(self, share: Any = 1.0) -> Any:
         """Time of a share of the FLOPs at the mode's peak, in ms; 0 for kernels that may do with fewer, by Winograd."""
         if self.family in BOUND_BY_TRAFFIC:
             return 0.0
         is_1x1 = self.columns["kernel_height"] * self.columns["kernel_width"] == 1
-        return self.xp.where(is_1x1, self._flops, 0.0) * (share / self._flop_per_ms)
+        flop_per_ms = self.rates.fp32_flop_per_ms / self._of_flops
+        return self.xp.where(is_1x1, self._flops, 0.0) * (share / flop_per_ms)
 
     def is_gaining(self) -> Any:
         """Whether the kernels compute or move data in a mode at another rate than in fp32; shape of `rates`."""
@@ -90,11 +77,8 @@ class FamilyKernels:
             return narrower & ~self._in_float32
         if self.family in BOUND_BY_TRAFFIC:
             return narrower
-        if (
-            self.family == "conv"
-        ):  # tensor cores of the fp32 peak, as a GeForce's in TF32, do more than fp32 lanes
-            return narrower | (self.rates.tensor != 0)
-        return narrower | (self.rates.product_flop_per_ms != self.rates.fp32_flop_per_ms)
+        # Tensor cores of the fp32 peak, as a GeForce's in TF32, do more than fp32 lanes.
+        return narrower | (self.rates.tensor != 0 if self.family == "conv" else self._of_flops != 1.0)
 
     def features(self) -> dict[str, Array]:
         """Features by name, in the order of `FEATURES_OF_FAMILY`."""
@@ -118,76 +102,51 @@ class FamilyKernels:
         return self.autocasts & (self.columns["in_float32"] > 0.0)
 
     @property
-    def _flop_per_ms(self) -> Any:
-        return self.rates.product_flop_per_ms if self.family == "product" else self.rates.flop_per_ms
-
-    @property
-    def _on_tensor_cores(self) -> Any:
+    def _of_flops(self) -> Any:
         """Time of FLOPs in the mode over that in fp32."""
-        return self.rates.fp32_flop_per_ms / self._flop_per_ms
-
-    @cached_property
-    def _compute_ms(self) -> Array:
-        """Least time by FLOPs in fp32, whatever the mode."""
-        return self._flops * (1.0 / self.rates.fp32_flop_per_ms)
-
-    @cached_property
-    def _memory_ms(self) -> Array:
-        """Least time by bytes in fp32, whatever the mode."""
-        return self._bytes / self.rates.bytes_per_ms
-
-    @cached_property
-    def _balance(self) -> Array:
-        """Square of the time by bytes over that by FLOPs."""
-        return (self._bytes / self._flops) ** 2 * (self.rates.fp32_flop_per_ms / self.rates.bytes_per_ms) ** 2
+        of_product = self.family == "product"
+        in_mode = self.rates.product_flop_per_ms if of_product else self.rates.flop_per_ms
+        return self.rates.fp32_flop_per_ms / in_mode
 
     @cached_property
     def _joined(self) -> Array:
-        """Square of the time by FLOPs and bytes over that by FLOPs."""
-        return 1.0 + self._balance
+        """Square of the time by FLOPs and bytes over that by FLOPs, in fp32."""
+        squared = (self._bytes / self._flops) ** 2
+        return squared * (self.rates.fp32_flop_per_ms / self.rates.bytes_per_ms) ** 2 + 1.0
 
-    def _compute_bound(self, weight: Any) -> Array:
+    def _compute_bound(self, weight: Any) -> Any:
         """From -1, bound by memory, to 1, bound by FLOPs.
 
         With a coefficient within -1/4 to 1/4 a kernel of time sqrt(compute^2 + memory^2) is never slower for a higher
         peak or bandwidth.
         """
-        bound: Array = 2.0 * weight / self._joined
-        bound -= weight
-        return bound
+        return 2.0 * weight / self._joined - weight
 
-    def _tensor_gain(self, weight: Any) -> Array:
+    def _tensor_gain(self, weight: Any) -> Any:
         """Log2 of what the tensor cores' peak gains over the fp32 peak at the same bytes; kernels reach a part."""
-        gain: Array = self.xp.log2(self._joined / (self._balance + self._on_tensor_cores**2))
-        gain *= weight / 2
-        return gain
+        return self.xp.log2(self._joined / (self._joined + (self._of_flops**2 - 1.0))) * (weight / 2)
 
-    def _issue_bound(self, weight: Any) -> Array:
+    def _issue_bound(self, weight: Any) -> Any:
         per_ms = self.xp.log(self.xp.asarray(self.rates.bytes_per_ms / self.rates.fp32_flop_per_ms))
-        bound: Array = self.xp.log(8 * self._flops / self._bytes) + per_ms
-        bound *= weight
-        return bound
+        return (self.xp.log(8 * self._flops / self._bytes) + per_ms) * weight
 
-    def _few_rows(self, weight: Any) -> Array:
+    def _few_rows(self, weight: Any) -> Any:
         """Few rows are slow by what they compute, not by reading weights: no larger mini-batch is faster."""
         few = _above(6, self.xp.log2(self.batch_size * self.columns["positions"]), self.xp)
-        bound: Array = weight * few / (1.0 + self.xp.sqrt(self._balance))
-        return bound
+        return weight * few / (1.0 + self.xp.sqrt(self._joined - 1.0))
 
-    def _launch_bound(self, weight: Any) -> Array:
+    def _launch_bound(self, weight: Any) -> Any:
         per_launch = self.xp.log2(self._bytes / LAUNCH_MS) / 3
-        bound = _above(self.xp.log2(self.xp.asarray(self.rates.bytes_per_ms)) / 3 + 1.0, per_launch, self.xp)
-        bound *= weight
-        return bound
+        per_ms = self.xp.log2(self.xp.asarray(self.rates.bytes_per_ms)) / 3
+        return _above(per_ms + 1.0, per_launch, self.xp) * weight
 
-    def _chip_size(self, weight: Any) -> Array:
+    def _chip_size(self, weight: Any) -> Any:
         """Large chips reach less of their bandwidth."""
         multiprocessors = self.xp.asarray(self.rates.multiprocessors / _MIDDLE_MULTIPROCESSORS)
-        size: Array = self.xp.log2(multiprocessors) * weight
-        return size
+        return self.xp.log2(multiprocessors) * weight
 
 
-RATE_FEATURES: dict[str, dict[str, Callable[[FamilyKernels, Any], Array]]] = {
+RATE_FEATURES: dict[str, dict[str, Callable[[FamilyKernels, Any], Any]]] = {
     "conv": {"compute_bound": FamilyKernels._compute_bound, "tensor_gain": FamilyKernels._tensor_gain},
     "depthwise": {"issue_bound": FamilyKernels._issue_bound},
     "product": {

@@ -165,7 +165,7 @@ class RooflineLaw:
 
     def knows(self, context: KernelContext) -> bool:
         """Whether the law has deviations of the context's GPU in its mode."""
-        return self._of_context(context).has_deviations
+        return self._of_context(context)[1]
 
     def host_ms(self, framework: str, table: LayerTable) -> float:
         """Host time of an iteration on the middle of the known machines, in ms."""
@@ -218,14 +218,14 @@ class RooflineLaw:
         n_at_once = max(1, self.arrays.n_at_once // (kernels.count.size * batches.size))
         for start in range(0, len(contexts), n_at_once):
             own = contexts[start : start + n_at_once]
-            known = list(map(self._of_context, own))
-            distinct = {id(of_context): of_context.weights for of_context in known}  # contexts share them
+            of_each, has_deviations = zip(*map(self._of_context, own), strict=True)
+            distinct = {id(of_context): of_context for of_context in of_each}  # contexts share them
             weights, numbers = np.array(list(distinct.values())), {key: i for i, key in enumerate(distinct)}
-            row = np.array([numbers[id(of_context)] for of_context in known])
+            row = np.array([numbers[id(of_context)] for of_context in of_each])
             rates, end = rates_of_contexts(own, xp, (-1, 1, 1)), 0
             autocasts = xp.asarray(autocasts_of(own)[:, None, None])
             # What one class takes too little of, where a GPU was measured, another takes too much of.
-            unmeasured = xp.asarray([[[float(not of_context.has_deviations)]] for of_context in known])
+            unmeasured = xp.asarray(1.0 - np.array(has_deviations)[:, None, None])
             for group, features in zip(groups, of_batch, strict=True):
                 of_gpus = FamilyKernels(group.family, group.columns, sizes, rates, xp, autocasts)
                 log_times = _weighted(weights[:, 0, group.places], row, group, features, of_gpus)
@@ -243,17 +243,17 @@ class RooflineLaw:
                 by_class[start : start + n_at_once, first:end] = of_classes
         return classes, by_class
 
-    def _of_context(self, context: KernelContext) -> _OfContext:
-        """What the law knows of a context; contexts of equal weights share it. Kept with the law."""
-        known = self._contexts.get(context)
-        if known is None:
+    def _of_context(self, context: KernelContext) -> tuple[Array, bool]:
+        """Weights of all features in fp32 and of its mode's gain, (2, n_features); whether its GPU has deviations.
+
+        Kept with the law; contexts of equal weights share them.
+        """
+        if context not in self._contexts:
             conditions = conditions_of(context)
             weights = np.concatenate([self._weights_of(name, conditions) for name in KERNEL_CLASSES], axis=1)
-            has_deviations = ":".join(known_as(context) or ()) in self._known
-            known = _OfContext(weights, has_deviations)
-            known = self._shared.setdefault((weights.tobytes(), has_deviations), known)
-            self._contexts[context] = known
-        return known
+            weights = self._shared_weights.setdefault(weights.tobytes(), weights)
+            self._contexts[context] = weights, ":".join(known_as(context) or ()) in self._known
+        return self._contexts[context]
 
     def _weights_of(self, name: str, conditions: Sequence[tuple[str, str]]) -> Array:
         """Weights of each feature of a kernel class where these conditions hold, in fp32 and of its mode's gain."""
@@ -283,11 +283,11 @@ class RooflineLaw:
         return frozenset(name for name in conditions if name.startswith(("gpu:", "gpu_mode:")))
 
     @cached_property
-    def _contexts(self) -> dict[KernelContext, _OfContext]:
+    def _contexts(self) -> dict[KernelContext, tuple[Array, bool]]:
         return {}
 
     @cached_property
-    def _shared(self) -> dict[tuple[bytes, bool], _OfContext]:
+    def _shared_weights(self) -> dict[bytes, Array]:
         return {}
 
     def _host_of(self, framework: str) -> tuple[float, float]:
@@ -300,16 +300,6 @@ class RooflineLaw:
 
 _PLACES = np.cumsum([0, *(len(EVERY_FEATURE[name]) for name in KERNEL_CLASSES)])
 """Place of each kernel class's first feature among those of all."""
-
-
-class _OfContext(NamedTuple):
-    """Weights of all classes' features in a context, (2, n_features): in fp32 and of its mode's gain.
-
-    `has_deviations`: whether the law has terms of the context's GPU in its mode.
-    """
-
-    weights: Array
-    has_deviations: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -373,9 +363,7 @@ def _weighted(
         total = xp.take(total, xp.asarray(row), axis=0)
     for i, feature in enumerate(RATE_FEATURES[group.family].values(), n + len(of_batch)):
         if i in used:
-            more = feature(of_gpus, xp.asarray(weights[..., i, None][row]))
-            more += total
-            total = more
+            total = feature(of_gpus, xp.asarray(weights[..., i, None][row])) + total
     return total
 
 
