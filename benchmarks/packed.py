@@ -54,11 +54,10 @@ def times_ms(case: list[Kind], switches: float, host: float, loading: float = 1.
     """Iterations of unlike trainings: as their hosts or loaders allow, or as the GPU takes turns."""
     own_ms = []
     for kind in case:
-        loading_ms = loading * kind.loading_ms
-        work = 1 + loading_ms * (kind.workers > 0) / kind.alone_ms
-        host_ms = host * kind.alone_ms * max(1.0, kind.trainings / kind.vcpus * work)
-        loaded_ms = loading_ms / kind.workers if kind.workers else host_ms + loading_ms
-        own_ms.append(max(host_ms, loaded_ms))
+        loading_ms, work_ms = loading * kind.loading_ms, kind.alone_ms
+        work_ms += loading_ms * (kind.workers > 0)
+        host_ms = host * max(kind.alone_ms, kind.trainings / kind.vcpus * work_ms)
+        own_ms.append(max(host_ms, loading_ms / kind.workers) if kind.workers else host_ms + loading_ms)
     needs = np.array([switches * kind.gpu_ms for kind in case]) / own_ms
     turns = turns_of_each(np.repeat(needs, [kind.equal_ones for kind in case]))
     return [max(ms, turns * switches * kind.gpu_ms) for kind, ms in zip(case, own_ms, strict=True)]
@@ -112,10 +111,10 @@ def main() -> None:
             groups.setdefault(group, []).append(judgement)
     for kind, *judgement in judged(read_cases(3, 4), ratios_of(ENTRY)):
         run = f"run {kind.run}"
-        varied = [f"{run}, {getattr(kind, name)} {name}" for name in ("trainings", "vcpus", "workers")]
-        few = [f"{run}, fewer vCPUs than trainings"] * (kind.vcpus < kind.trainings)
-        unlike = [f"{run}, unlike"] * (kind.equal_ones < kind.trainings)
-        for group in (run, *varied, *few, *unlike):
+        varied = [f"{getattr(kind, name)} {name}" for name in ("trainings", "vcpus", "workers")]
+        varied += ["fewer vCPUs than trainings"] * (kind.vcpus < kind.trainings)
+        varied += ["unlike"] * (kind.equal_ones < kind.trainings)
+        for group in (run, *(f"{run}, {condition}" for condition in varied)):
             groups.setdefault(group, []).append(judgement)
     for group, rows in groups.items():
         errors, is_inside = zip(*rows, strict=True)

@@ -71,10 +71,10 @@ class Limit:
         if run_s <= self.seconds:
             return f"the run ends within {self}"
         share = f"{100 * self.seconds / run_s:.0f} %"
-        end = (
-            f"after the last epoch within, at {share} at most" if self.on_exceeded == STOP else f"at {share}"
-        )
-        return f"the run takes {duration(run_s)}, over {self}: it ends {end}"
+        end = f"it ends after the last epoch within, at {share} at most"
+        if self.on_exceeded != STOP:
+            end = f"on_exceeded is called at {share}" if callable(self.on_exceeded) else f"it ends at {share}"
+        return f"the run takes {duration(run_s)}, over {self}: {end}"
 
     def exceeds(self, until_s: float, watched: object, *, epoch_ends: bool) -> bool:
         """Whether the run is to end: it would take longer than its limit until its next look at the time, in seconds.
