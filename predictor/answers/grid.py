@@ -81,7 +81,7 @@ def largest_local_batch_sizes(
     for mode, gib in rooms:
         limits.setdefault(mode, {})[gib] = 0
     for mode, sizes in limits.items():
-        sizes |= zip(sizes, largest_batches_within(table, list(sizes), mode), strict=True)
+        sizes |= zip(sizes, largest_batches_within(table, tuple(sizes), mode), strict=True)
     return [n_gpus * (limits[mode][gib] - limits[mode][gib] % table.parts) or None for mode, gib in rooms]
 
 

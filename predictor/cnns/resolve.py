@@ -55,6 +55,7 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
     )
 
 
+@lru_cache(maxsize=512)
 def name_and_size(text: str) -> tuple[str, int | None]:
     """Split ``CNN[@IMAGE_SIZE]`` into the CNN and its image size in pixels, None where it has none.
 
@@ -120,6 +121,10 @@ def _of_size(table: LayerTable, image_size: int | None) -> LayerTable:
 
 
 def _from_name_or_path(name: str, image_size: int | None) -> LayerTable:
+    from predictor.cnns.zoo import ZOO
+
+    if name in ZOO:
+        return _of_zoo(name, image_size)
     ending = Path(name).suffix.casefold()
     if is_layer_csv(name):
         from predictor.cnns.layer_csv import read_layer_table_csv

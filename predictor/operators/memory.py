@@ -130,8 +130,9 @@ def peak_memories_gib(table: LayerTable, batch_sizes: Sequence[int], mode: Mode 
     return peaks
 
 
+@lru_cache(maxsize=256)
 def largest_batches_within(
-    table: LayerTable, limits_gib: Sequence[float], mode: Mode | None = None
+    table: LayerTable, limits_gib: tuple[float, ...], mode: Mode | None = None
 ) -> list[int]:
     """Largest batch size, at most 65,536, whose estimated peak is at most each limit; 0 where one image exceeds it."""
     law = _law(table, mode or Mode())
