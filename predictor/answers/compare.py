@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predictor.answers.answer import columns_of, plain, scope_of
+from predictor.answers.answer import columns_of, frame_of, plain, scope_of
 from predictor.answers.changes import fast_training
 from predictor.answers.grid import (
     LARGEST_TRIED,
@@ -693,9 +693,7 @@ class Comparison:
 
     def frame(self) -> pd.DataFrame:
         """A data frame; ``attrs["verdict"]`` is the verdict, ``attrs["covers"]`` the scope."""
-        import pandas as pd
-
-        frame = pd.DataFrame(self.records(), columns=_NAMES)
+        frame = frame_of({name: [getattr(row, name) for row in self.rows] for name in _NAMES})
         frame.attrs |= {"verdict": self.verdict, "covers": self.scope}
         return frame
 

@@ -294,7 +294,9 @@ def as_run(operator: Operator, framework: str, memory_format: str, precision: st
     if operator.passes == "forward" and operator.wide_input:
         return replace(operator, passes="forward_backward") if narrow else replace(operator, wide_input=False)
     if operator.wide_product:
-        more = {"fp32_product": True, "wide_input": False, "wide_in_nchw": False} if narrow else {}
+        more: dict[str, Any] = (
+            {"fp32_product": True, "wide_input": False, "wide_in_nchw": False} if narrow else {}
+        )
         operator = replace(operator, wide_product=False, **more)
     if operator.narrow_last:
         wide = memory_format == "nchw" and framework == "pytorch"

@@ -95,10 +95,6 @@ class Curves:
         _, first = np.unique(members, return_index=True)
         return cls(np.log(batch_sizes), is_measured[first], members)
 
-    def of_rows(self, kept: NDArray[np.bool_]) -> Curves:
-        """Curves of the operators that `kept` (n_operators,) marks."""
-        return Curves(self.at, self.patterns, self.member[kept])
-
     def filled(self, rows: NDArray[np.intp], values: Array) -> Array:
         """Values of the operators at the positions `rows` at all of `at`, from their measured `values`, (n_rows, n_at).
 
@@ -218,18 +214,6 @@ class KnownShapes:
         """Shapes of these operators."""
         return cls(operators, _by_family(operators))
 
-    def of_rows(self, kept: NDArray[np.bool_]) -> KnownShapes:
-        """Shapes of the operators that `kept` (n_operators,) marks."""
-        moved = np.cumsum(kept) - 1
-        fewer = KnownShapes(self.operators.rows(np.flatnonzero(kept)), {})
-        for type_, rows in self.positions.items():
-            is_kept = kept[rows]
-            if is_kept.any():
-                fewer.positions[type_] = moved[rows[is_kept]]
-                if type_ in self._computed:
-                    fewer._computed[type_] = self._computed[type_].of_rows(is_kept)
-        return fewer
-
     def of_type(self, type_: str) -> _Shapes:
         """Shapes of all operators of one type."""
         if type_ not in self._computed:
@@ -248,8 +232,8 @@ class _Shapes:
         columns = shape_columns(operators) * _SCALE
         return cls(columns, (columns**2).sum(axis=1), operators.text("kind").astype(np.str_))
 
-    def of_rows(self, kept: NDArray[np.bool_] | NDArray[np.intp]) -> _Shapes:
-        return _Shapes(self.columns[kept], self.squares[kept], self.kinds[kept])
+    def of_rows(self, places: NDArray[np.intp]) -> _Shapes:
+        return _Shapes(self.columns[places], self.squares[places], self.kinds[places])
 
 
 def neighbourhoods(unmeasured: OperatorColumns, measured: KnownShapes) -> Neighbourhood:

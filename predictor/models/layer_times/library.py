@@ -161,7 +161,7 @@ class OperatorLibrary:
             hidden |= {self.operators[int(i)]: self.expected[i] for i in np.flatnonzero(~kept & predicted)}
         lesser = replace(
             self,
-            operators=tuple(operator for operator, keep in zip(self.operators, kept, strict=True) if keep),
+            operators=self._columns.rows(np.flatnonzero(kept)),
             log_ms=self.log_ms[kept],
             host_ms=self.host_ms[kept],
             expected=None if self.expected is None else self.expected[kept],
@@ -169,13 +169,10 @@ class OperatorLibrary:
             base=None if self.base is None else self.base.without(list(operators)),
         )
         least, is_computed = self._log_least
-        lesser.__dict__.update(  # cached values of single operators stay valid
-            _curves=self._curves.of_rows(kept),
-            _out_of_fold_known=self._out_of_fold_known.of_rows(kept),
-            _shapes=self._shapes.of_rows(kept),
-            _batch_free=self._batch_free[kept],
-            _log_least=(least[kept], is_computed[kept]),
-        )
+        lesser.__dict__["_log_least"] = (
+            least[kept],
+            is_computed[kept],
+        )  # base times of single operators stay valid
         return lesser
 
     def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
