@@ -324,13 +324,14 @@ class StepReader:
         if self._kept_derived and layer.parameters:
             columns["derived"], self._kept_derived = self._kept_derived, 0
         entry = OPERATOR_TYPES[layer.type]
-        if layer.type in UNLIKE_KEEPERS and event.made and not (event.checkpoint or event.recomputed):
+        is_unlike = layer.type in UNLIKE_KEEPERS or event.in_float32
+        if is_unlike and event.made and not (event.checkpoint or event.recomputed):
             kept = set().union(*(self._saved.get(node, ()) for node in event.made))
             written = {storage_of(tensor) for tensor in tensors_of(event.result)[:1]}
             maps = (tensor for tensor in tensors if self.recorder.is_map(tensor))
             read = {storage_of(tensor) for tensor in maps if tensor.is_floating_point()} - written
             keeps = not kept.isdisjoint(read), not kept.isdisjoint(written)
-            if keeps != (entry.keeps_input, entry.keeps_output):
+            if kind is not None or keeps != (entry.keeps_input, entry.keeps_output):
                 columns["keeps"] = keeps[0] + 2 * keeps[1]
         return columns
 

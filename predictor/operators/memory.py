@@ -358,7 +358,7 @@ def _workspace(table: LayerTable, precision: str) -> Bytes:
             if OPERATOR_TYPES[layer.type].is_convolution
             else _MAPS_OF_COPIES
             * tensors.bytes[layer.index]
-            * (layer.type == "clamp" or layer.overwrites == 2)
+            * ((layer.type == "clamp" and _learns(layer)) or layer.overwrites == 2)
             for layer in table
         ]
     )
