@@ -28,6 +28,8 @@ from predictor.errors import DataError, EpochcastError, nearest
 from predictor.evaluation.run import errors_by, inside_interval
 from predictor.evaluation.scenarios import SCENARIOS
 from predictor.files import data_file, data_root
+from predictor.models.named import MethodError
+from predictor.models.registry import estimator_class
 from predictor.models.served import Model
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -134,18 +136,26 @@ def write(values: Mapping[str, Value | None]) -> None:
 
 
 def write_card() -> None:
-    """Write committed values to the shipped model's card, and the default's errors to what its named methods quote."""
+    """Write committed values to the shipped model's card, and the default's errors to what its named methods quote.
+
+    A method that takes runs of a CNN is compared with the default that takes them, another with the default without.
+    """
     figures = [figure for figure in chosen_figures() if figure["committed"]]
     model, path = Model.load(), data_file("models/default.json")
     default = {
-        figure["scenario"]: float(figure["committed"])
+        (figure["scenario"], figure["predictor"]): float(figure["committed"])
         for figure in figures
         if figure["judge"] == _MANY and not any(figure[name] for name in ("gpu", "precision", "cnn"))
     }
     methods = model.named_methods()
+
+    def quoting(error: MethodError, *predictors: str) -> MethodError:
+        committed = [default[key] for name in predictors if (key := (error.scenario, name)) in default]
+        return replace(error, default_mape=committed[0]) if committed else error
+
     errors = {
         name: tuple(
-            replace(error, default_mape=default.get(error.scenario, error.default_mape)) for error in own
+            quoting(error, *["anchored"] * estimator_class(name).uses_anchors, "roofline") for error in own
         )
         for name, own in methods.errors.items()
     }

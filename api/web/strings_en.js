@@ -344,7 +344,7 @@ export default {
   plan_parts: "{parts} x {images} images",
   plan_pixels: "{pixels} pixels",
   plan_memory: "{peak} of {memory} GiB",
-  plan_slower: "{change} % time",
+  plan_slower: "{change} % time, compared with enough memory",
   concession_precision: "mixed precision",
   concession_accumulation: "accumulation",
   concession_recomputing: "recomputing",

@@ -344,7 +344,7 @@ export default {
   plan_parts: "{images} 枚ずつ {parts} 回",
   plan_pixels: "{pixels} ピクセル",
   plan_memory: "{memory} GiB 中 {peak} GiB",
-  plan_slower: "時間 {change} %",
+  plan_slower: "メモリが足りる場合に比べて時間 {change} %",
   concession_precision: "混合精度",
   concession_accumulation: "勾配の累積",
   concession_recomputing: "再計算",

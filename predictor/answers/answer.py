@@ -476,9 +476,9 @@ _PACKED = (
     "their hosts take turns, too, where the machine has fewer vCPUs than trainings."
 )
 _ONCE = ", and gradients are exchanged once, with the last"
-_MEMORY = {
-    True: "Peak memory is summed layer by layer; for half of the measurements it is within 2 %, for one in twenty "
-    "more than 10 % too low.",
+MEMORY_IN_WORDS = {
+    True: "Peak memory is summed layer by layer; 77 % of 842 peaks measured on an H200 are within 2 % of "
+    "the sum, 5 % are over 10 % higher.",
     False: "Peak memory is summed layer by layer by PyTorch's rules; no peak of this framework was measured.",
 }
 _COMPILED_MEMORY = (
@@ -525,7 +525,7 @@ def scope_of(
         *([f"Epochs include {validation}."] if resolved.samples is not None else []),
         *([f"Their iterations are those of {question.framework_loop}."] if question.framework_loop else []),
         *compiling,
-        _MEMORY[question.framework == MEASURED_FRAMEWORK],
+        MEMORY_IN_WORDS[question.framework == MEASURED_FRAMEWORK],
         *([_COMPILED_MEMORY] if question.capture in COMPILED else []),
     ]
     return " ".join(sentences)

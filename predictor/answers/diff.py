@@ -32,6 +32,7 @@ They hold 21 of 24 changes of CNNs of another library on an H100, 90 % of 1,464 
 and of 3,396 pairs of torchvision's CNNs on five older GPUs (docs/advice.md)."""
 
 _MOST_LINES = 5
+_ROUNDING = 1e-9
 _SHOWN = 0.002  # least share of an iteration's GPU time that a layer's change is shown from
 
 
@@ -236,10 +237,12 @@ def _difference(
     sums = [sum(split.class_ms.values()) for split in splits]
     is_unknown = differs and not moved_ms  # a regression knows no operators
     changed = 1.0 if is_unknown else min(1.0, moved_ms / max(sums))
-    apart = (total_ms - sum(by_operator.values()) for total_ms, by_operator in zip(sums, times, strict=True))
-    layers.append(LayerChange("of no one layer", 0, 0, *apart))
     layers.sort(key=lambda layer: -layer.moved_ms)
     n_shown = sum(layer.moved_ms > _SHOWN * max(sums) for layer in layers)
+    apart = (total_ms - sum(by_operator.values()) for total_ms, by_operator in zip(sums, times, strict=True))
+    of_no_layer = LayerChange("of no one layer", 0, 0, *apart)
+    shown, rest = layers[:n_shown], layers[n_shown:]
+    (shown if of_no_layer.moved_ms > _ROUNDING * max(sums) else rest).append(of_no_layer)
     ratio = after.iteration_time_ms / before.iteration_time_ms
     per_share = MEASURED if "layer-times" in after.method and "layer-times" in before.method else SPECIFIED
     half_width = math.hypot(NOISE, per_share * changed) if changed or not math.isclose(ratio, 1.0) else 0.0
@@ -256,6 +259,6 @@ def _difference(
             name: (split_before.class_ms.get(name, 0.0), split_after.class_ms.get(name, 0.0))
             for name in {**split_before.class_ms, **split_after.class_ms}
         },
-        layers=tuple(layers[:n_shown]),
-        rest=LayerChange.rest(layers[n_shown:]),
+        layers=tuple(sorted(shown, key=lambda layer: -layer.moved_ms)),
+        rest=LayerChange.rest(rest),
     )

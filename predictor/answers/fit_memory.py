@@ -109,10 +109,16 @@ class MemoryPlan:
         is_whole = self.memory_gib == gpu.driver_memory_gib
         memory = gpu.memory_in_words if is_whole else f"{self.memory_gib:g} GiB"
         words = f"{' + '.join(changes)}: {row.peak_memory_gib:.1f} of {memory}"
-        words += f", {round(100 * (self.slower - 1)) + 0:+d} % time" if self.parts > 1 or blocks else ""
+        words += f", {self._slower_in_words}" * bool(self.parts > 1 or blocks)
         machine = f"{row.gpus_used}x {short_name(row.gpu)}"
         machine += "" if row.usd_per_hour is None else f" at {short_offer(row.offer)}"
         return f"{words}, {time} on {machine}"
+
+    @property
+    def _slower_in_words(self) -> str:
+        change = round(100 * (self.slower - 1))
+        words = f"{abs(change)} % {'slower' if change > 0 else 'faster'} than" if change else "as fast as"
+        return f"{words} with enough memory"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

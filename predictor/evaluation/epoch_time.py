@@ -20,7 +20,7 @@ class EpochTime(RegressorMixin, BaseEstimator):
 
     `iteration`: predicts the iteration's time; without one the measured column `iteration_time_ms` is read. `overhead`:
     whether to count the validation pass and what lies between iterations; otherwise the plain product is given.
-    `epochs_`: the ratios that turn iterations into epochs. A measured iteration stands for a smaller last one, too.
+    `epochs_`: the ratios that turn iterations into epochs. A smaller last one takes its share of a measured iteration.
     """
 
     def __init__(self, iteration: Any = None, overhead: bool = True) -> None:
@@ -51,12 +51,13 @@ class EpochTime(RegressorMixin, BaseEstimator):
         validation = np.zeros(len(X), dtype=np.int64)
         if self.overhead and "validation_samples" in X:
             validation = X["validation_samples"].fillna(0).to_numpy(dtype=np.int64)
-        times_ms = [X["iteration_time_ms"].to_numpy(dtype=float)] * 3
-        if self.iteration_ is not None:
+        mini_batches = sizes, *(last_mini_batch(n_samples, sizes) for n_samples in (samples, validation))
+        if self.iteration_ is None:
+            image_ms = X["iteration_time_ms"].to_numpy(dtype=float) / sizes
+            times_ms = [n_images * image_ms for n_images in mini_batches]
+        else:
             cases = X.drop(columns="iteration_time_ms")
-            last = (last_mini_batch(n_samples, sizes) for n_samples in (samples, validation))
-            of_sizes = (cases.assign(batch_size=batch_size) for batch_size in (sizes, *last))
-            times_ms = [self.iteration_.predict(rows) for rows in of_sizes]
+            times_ms = [self.iteration_.predict(cases.assign(batch_size=n)) for n in mini_batches]
         seconds, usual = np.empty(len(X)), Mode().framework
         frameworks = X["framework"].fillna(usual) if "framework" in X else pd.Series(usual, X.index)
         for name in frameworks.unique():

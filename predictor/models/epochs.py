@@ -170,8 +170,9 @@ def fit_epoch_overhead(
     """Fit the three coefficients by non-negative least squares on prediction / measured = 1.
 
     All arguments have shape (n_epochs,) or broadcast to it; `image_size` is the side of the square images in pixels,
-    `validation_samples` the images of the validation pass that it ends with. Without any validation pass in the data
-    `validation_share` is 0. DataError if fewer than three epochs were measured.
+    `validation_samples` the images of the validation pass that it ends with; the rest of either pass takes its share of
+    a mini-batch's time. Without any validation pass in the data `validation_share` is 0. DataError if fewer than three
+    epochs were measured.
     """
     from scipy.optimize import nnls
 
@@ -179,13 +180,12 @@ def fit_epoch_overhead(
     time_ms, validation = (
         np.asarray(values, dtype=float) for values in (iteration_time_ms, validation_samples)
     )
-    training = iterations_per_epoch(samples, batch_size)
-    iterations = training + iterations_per_epoch(validation, batch_size)
+    iterations = iterations_per_epoch(samples, batch_size) + iterations_per_epoch(validation, batch_size)
     image_mb = np.asarray(image_size, dtype=float) ** 2 * _BYTES_PER_PIXEL / _BYTES_PER_MB
-    validated_ms = validation / np.asarray(batch_size, dtype=float) * time_ms
+    image_ms = time_ms / np.asarray(batch_size, dtype=float)
     fed_mb = (np.asarray(samples, dtype=float) + validation) * image_mb
     # Milliseconds of the training iterations, and the column of each coefficient.
-    spent, *columns = np.broadcast_arrays(training * time_ms, validated_ms, iterations, fed_mb)
+    spent, *columns = np.broadcast_arrays(samples * image_ms, validation * image_ms, iterations, fed_mb)
     beyond = np.stack(columns, axis=-1)
     usable = np.isfinite(beyond).all(axis=1) & np.isfinite(spent) & (epoch_ms > 0)
     if usable.sum() < beyond.shape[1]:

@@ -54,7 +54,7 @@ def test_a_layer_that_both_cnns_have_takes_as_long_in_both(cnns):
         shared = [layer for layer in change.layers if 0 < layer.count_before == layer.count_after]
         assert [layer.layer for layer in shared if not layer.layer.startswith("optimizer")] == []
         if "resnet50" in cnns:  # every layer of the smaller is in the larger
-            assert change.rest.before_ms == pytest.approx(change.rest.after_ms, rel=2e-3)
+            assert change.rest.before_ms == pytest.approx(change.rest.after_ms, rel=1e-6)
 
 
 def test_the_more_operators_differ_the_wider_is_the_interval():

@@ -56,7 +56,7 @@ def test_a_fit_finds_the_overhead_that_made_the_epochs(share, per_iteration, per
     steps = np.ceil(samples / batch_size) + np.ceil(validation / batch_size)
     fed_mb = (samples + validation) * size**2 * 12.0 / 1e6
     more_ms = share * validation / batch_size * time_ms + per_iteration * steps + per_mb * fed_mb
-    epochs = (np.ceil(samples / batch_size) * time_ms + more_ms) / 1e3
+    epochs = (samples / batch_size * time_ms + more_ms) / 1e3
     fitted = astuple(fit_epoch_overhead(epochs, time_ms, samples, batch_size, size, validation))
     assert fitted == pytest.approx((share, per_iteration, per_mb), abs=1e-3)
 
