@@ -171,6 +171,15 @@ def find_gpu(name: str) -> Gpu:
             f"{name!r} is not one CPU: give the name that stands in its measurements, such as 'cpu:Apple M2'. "
             "`epochcast profile --device cpu` measures this machine's and prints the question to ask."
         )
+    from predictor.catalogue.offers import load_offers  # which needs this module
+
+    for offer in load_offers():
+        if offer.instance.casefold() == name.strip().casefold():
+            number = f", and {offer.gpu_count:g} as n_gpus (--n-gpus)" if offer.gpu_count > 1 else ""
+            raise UnknownGpuError(
+                f"{name!r} is a machine of {offer.provider} with {offer.gpu_count:g}x {offer.gpu}: "
+                f"give the GPU's name, {offer.gpu!r}{number}."
+            )
     raise UnknownGpuError(
         f"no GPU is called {name!r}. Nearest: {_nearest_names(name)}. "
         f"`epochcast gpu list` shows all {len(all_gpus())}."

@@ -18,7 +18,7 @@ class Provider:
     """How a provider bills, as it publishes it; None where that is not known.
 
     A rental is billed for at least `least_billed_s` seconds, in steps of `billed_by_s`. `egress_usd_per_gb` is what the
-    first paid gigabyte (10^9 bytes) to the internet costs.
+    first paid gigabyte (10^9 bytes) to the internet costs. `aliases`: further names, lower case, apart by semicolons.
     """
 
     provider: str
@@ -26,6 +26,7 @@ class Provider:
     billed_by_s: float | None
     egress_usd_per_gb: float | None
     source_url: str
+    aliases: str = ""
 
 
 @lru_cache(maxsize=1)
@@ -61,12 +62,13 @@ def chosen_offers(
             offer: _place_names(offer, areas) if by_place else {offer.provider.casefold()} for offer in offers
         }
         words = [name.strip().casefold() for name in text.split(",")]
-        excluded = {word[1:].strip() for word in words if word.startswith("!")}
-        included = {word for word in words if not word.startswith("!")}
+        excluded = {_meant(word[1:].strip()) for word in words if word.startswith("!")}
+        included = {_meant(word) for word in words if not word.startswith("!")}
         names_on_offer = set().union(*names_of.values(), areas if by_place else ())
         for word in sorted((included | excluded) - names_on_offer):
+            listed = "" if by_place else f" All: {', '.join(sorted(names_on_offer))}."
             raise SchemaError(
-                f"{called(option)} {word!r} has no offer. Nearest: {nearest(word, names_on_offer)}."
+                f"{called(option)} {word!r} has no offer. Nearest: {nearest(word, names_on_offer)}.{listed}"
             ).about(option)
         before, chosen = chosen, []
         for offer in before:
@@ -80,6 +82,12 @@ def chosen_offers(
                 f"{called(option)} {text}: no offer of today is there. Those{of} lie in {', '.join(places)}."
             ).about(option)
     return Prices(chosen)
+
+
+def _meant(word: str) -> str:
+    """The provider of a further name, such as ``google cloud``; any other word as it is."""
+    rows = all_providers().values()
+    return next((row.provider for row in rows if word and word in row.aliases.split(";")), word)
 
 
 def _place_names(offer: Offer, areas: set[str]) -> set[str]:
