@@ -38,6 +38,7 @@ from predictor.catalogue.devices import (
 from predictor.catalogue.modes import (
     COMPILED,
     FLOAT32_MATMUL_PRECISIONS,
+    MAX_PER_GPU,
     PARALLELS,
     USUAL_WORKSPACE_MIB,
     Habits,
@@ -48,7 +49,8 @@ from predictor.catalogue.offers import Offer, Prices, hourly_usd, load_offers
 from predictor.catalogue.providers import chosen_offers
 from predictor.checks import MAX_BATCH_SIZE, as_list, of_kind, positive_number, whole_number
 from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.resolve import has_own_image_size, other_form_in_words, resolve_cnn
+from predictor.cnns.resolve import has_own_image_size, name_and_size, other_form_in_words, resolve_cnn
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError, EpochcastError, LeftOutWarning, OutOfRangeError, SchemaError
 from predictor.measurements.hosts import HostMeasurement, is_host_file, read_host
 from predictor.measurements.inputs import InputMeasurement, read_input
@@ -290,23 +292,25 @@ class ResolvedQuestion:
     def side_by_side(self) -> list[tuple[LayerTable, int]]:
         """Layer table and batch size of the question's training, and of each one `beside` it on the same GPU.
 
-        SchemaError unless the question has one CNN and one batch size and no anchors.
+        SchemaError unless the question has one CNN and one batch size and no anchors; UnknownCnnError for a neighbour
+        that is not in the zoo: a service takes no path.
         """
         question, sides = self.question, list(product(self.tables, self.question.batch_sizes or []))
+        texts = str(question.beside).split(",")
+        whole_number(f"the number of trainings {named('beside')}", len(texts), 1, MAX_PER_GPU - 1)
         if len(sides) != 1 or question.anchors:
             raise SchemaError(
                 f"{named('beside')} {question.beside} stands beside one training. Pass one CNN and one batch size, "
                 "and no anchors."
             ).about("beside")
-        for text in str(question.beside).split(","):
+        for text in texts:
             cnn, _, size = text.strip().rpartition(":")
             own_size = None if "@" in cnn else question.image_size
             try:
                 batch_size = whole_number(f"{text!r}: batch size", size, 1, MAX_BATCH_SIZE)
-                [table] = ResolvedQuestion(
-                    replace(question, cnn=cnn, image_size=own_size, beside=None)
-                ).tables
-                sides.append((table, batch_size))
+                zoo_cnn(name_and_size(cnn or text)[0])
+                neighbour = replace(question, cnn=cnn, image_size=own_size, beside=None)
+                sides += product(ResolvedQuestion(neighbour).tables, [batch_size])
             except EpochcastError as error:
                 message = f"{named('beside')}: {error} Write CNN:BATCH, such as resnet50:64."
                 raise type(error)(message).about("beside") from None

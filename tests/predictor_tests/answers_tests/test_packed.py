@@ -116,6 +116,8 @@ def test_hosts_and_loaders_take_turns_where_an_offer_has_few_vcpus(tmp_path):
         ({"per_gpu": 2, "n_gpus": 2, "batch_sizes": 128}, SchemaError, "n_gpus"),
         ({"beside": "resnet50"}, SchemaError, "Write CNN:BATCH"),
         ({"beside": "resnet5:64"}, UnknownCnnError, "Nearest: 'resnet50'"),
+        ({"beside": "own.csv:64"}, UnknownCnnError, "no CNN of the zoo"),
+        ({"beside": ["lenet5:8"] * 8}, OutOfRangeError, "1..7"),
         ({"beside": "resnet50:64", "batch_sizes": [64, 128]}, SchemaError, "one batch size"),
         ({"beside": "resnet50@224:1024"}, OutOfRangeError, "nine tenths"),
         ({"beside": "resnet50:64", "per_gpu": 2}, SchemaError, "Leave out per_gpu"),
