@@ -7,10 +7,10 @@ cores or not) and of others, and the coverage with types, and with GPUs, held ou
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields
+from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn
-from predictor.measurements.published.profet_layers import profet_layer_tables
+from predictor.measurements.published import load_published, published_layer_tables
 from predictor.models.base import Case
 from predictor.models.carried import carried_types
 from predictor.models.forecast import COVERAGE
@@ -38,6 +38,7 @@ TYPES = {
 LEAST_MS = 0.1  # of an operator
 SPEAKS_FOR = {"same units": {"fp32": "fp32", "amp_fp16": "amp_bf16"}, "other units": {"fp32": "tf32"}}
 """Precision of a GPU -> that of the H200's library."""
+ALIKE = ["cnn", "image_size", "batch_size", "gpu", "precision", "width"]
 
 Timed = tuple[str, str, LayerTable, str, int, float]
 """GPU, precision, CNN, type, batch size, and ms of all the CNN's operators of the type."""
@@ -45,7 +46,7 @@ Timed = tuple[str, str, LayerTable, str, int, float]
 
 def profiles() -> Iterator[Timed]:
     """Types of whole CNNs without depthwise convolutions."""
-    tables = profet_layer_tables(FOLDER)
+    tables = published_layer_tables(FOLDER)
     for row in pd.read_csv(FOLDER / "profet_op_profile.csv.gz").to_dict("records"):
         table = tables.get((f"profet/{row['cnn']}", row["image_size"]))
         for type_, names in TYPES.items() if table and not row["Device_DepthwiseConv2dNative"] else ():
@@ -55,78 +56,67 @@ def profiles() -> Iterator[Timed]:
 
 
 def convolutions() -> Iterator[Timed]:
-    """Single convolutions, behind a norm to which they give a gradient."""
-    rows = pd.read_csv(FOLDER / "deepbench_conv_training.csv.gz")
-    passes = [f"{name}_time_ms" for name in ("forward", "backward_input", "backward_weight")]
-    for row in rows[rows["precision"].isin(["fp32", "mixed"])].dropna(subset=passes).to_dict("records"):
-        shape: dict[str, Any] = {name: row[name] for name in ("in_channels", "out_channels")}
-        for side, along in (("height", "vertical"), ("width", "horizontal")):
-            size, kernel, stride = row[f"in_{side}"], row[f"kernel_{side}"], row[f"stride_{along}"]
-            padding = row[f"pad_{side}"]
-            shape |= {f"in_{side}": size, f"out_{side}": (size + 2 * padding - kernel) // stride + 1}
-            shape |= {f"kernel_{side}": kernel, f"stride_{side}": stride, f"padding_{side}": padding}
-        shape["parameters"] = int(np.prod([shape[f"{of}_channels"] for of in ("in", "out")]))
-        shape["parameters"] *= row["kernel_height"] * row["kernel_width"]
-        conv = Layer(index=1, name="conv", type="conv2d", inputs=(0,), groups=1, dilation=1, **shape)
+    """Single convolutions with all three passes, behind a norm to which they give a gradient."""
+    every = load_published(FOLDER, ["deepbench"])
+    names = [entry.name for entry in fields(Layer) if entry.name in every.select_dtypes("number")]
+    about = ["gpu", "precision", "batch_size", "cnn", "image_size", *names]
+    for key, rows in every.groupby([*dict.fromkeys(about)], dropna=False):
+        of = dict(zip(dict.fromkeys(about), key, strict=True))
+        cells = {name: int(of[name]) for name in names if of[name] == of[name]}
+        conv = Layer(index=1, name="conv", type="conv2d", inputs=(0,), **cells)
         same = {
-            f"{end}_{of}": shape[f"in_{of}"]
-            for of in ("channels", "height", "width")
+            f"{end}_{side}": cells[f"in_{side}"]
+            for side in ("channels", "height", "width")
             for end in ("in", "out")
         }
-        parameters = 2 * shape["in_channels"]
-        norm = Layer(index=0, name="norm", type="batch_norm", inputs=(IMAGE,), parameters=parameters, **same)
-        precision, ms = (
-            "fp32" if row["precision"] == "fp32" else "amp_fp16",
-            sum(row[name] for name in passes),
+        norm = Layer(
+            index=0, name="norm", type="batch_norm", inputs=(IMAGE,), parameters=2 * conv.in_channels, **same
         )
-        if ms > LEAST_MS:
+        ms = rows["iteration_time_ms"].sum()
+        if len(rows) == 3 and ms > LEAST_MS:
             yield (
-                row["gpu"],
-                precision,
-                LayerTable("one", row["in_height"], (norm, conv)),
-                "conv2d",
-                row["batch_size"],
+                of["gpu"],
+                of["precision"],
+                LayerTable("one", of["image_size"], (norm, conv)),
+                conv.type,
+                of["batch_size"],
                 ms,
             )
 
 
 def carried(model: Model, library_of: dict[str, str]) -> pd.DataFrame:
     """Measured and carried ms of every row that a library of `library_of` knows, and the law's own half width."""
-    widths, seen, rows = dict[tuple[str, str], float](), model.ranges.layer_types, []
-    layers = {
-        precision: LayerModels(
-            model.layers.folder,
-            files={
-                key: text
-                for key, text in model.layers.files.items()
-                if f"h200-pytorch-{own}-nchw.json" in key
-            },
+
+    @cache
+    def layers(precision: str) -> LayerModels:
+        words, files = f"h200-pytorch-{library_of[precision]}-nchw.", model.layers.files
+        return LayerModels(
+            model.layers.folder, files={name: text for name, text in files.items() if words in name}
         )
-        for precision, own in library_of.items()
-    }
-    for name, precision, table, type_, batch_size, ms in chain(profiles(), convolutions()):
-        if precision not in library_of:
-            continue
-        case = Case(
-            table.cnn,
-            table.image_size,
-            table,
-            find_gpu(name),
-            Mode(precision=precision),
-            np.array([batch_size]),
-        )
-        if (name, precision) not in widths:
-            usual = model.roofline.forecasts(
-                [replace(case, table=zoo_cnn("resnet50"), batch_sizes=np.array([64]))]
-            )[0]
-            widths[name, precision] = float(np.log(usual.gpu_high_ms / usual.gpu_time_ms)[0])
-        others = [other for other in seen if other != type_]
-        times = carried_types([case], layers[precision], model.roofline.law_, others)
-        if times is not None:
-            about = table.cnn, table.image_size, batch_size, type_, name, precision
-            rows.append((*about, ms, float(times.gpu_ms[0, 0]), widths[name, precision]))
-    columns = ["cnn", "image_size", "batch_size", "type", "gpu", "precision", "measured", "carried", "width"]
-    return pd.DataFrame(rows, columns=columns).assign(share=1.0)
+
+    @cache
+    def width(gpu: str, precision: str) -> float:
+        case = Case("", 224, zoo_cnn("resnet50"), find_gpu(gpu), Mode(precision=precision), np.array([64.0]))
+        usual = model.roofline.forecasts([case])[0]
+        return float(np.log(usual.gpu_high_ms / usual.gpu_time_ms)[0])
+
+    rows = []
+    for gpu, precision, table, type_, batch_size, ms in chain(profiles(), convolutions()):
+        if precision in library_of:
+            case = Case(
+                table.cnn,
+                table.image_size,
+                table,
+                find_gpu(gpu),
+                Mode(precision=precision),
+                np.array([batch_size]),
+            )
+            others = [other for other in model.ranges.layer_types if other != type_]
+            times = carried_types([case], layers(precision), model.roofline.law_, others)
+            key = table.cnn, table.image_size, batch_size, gpu, precision, width(gpu, precision)
+            if times is not None:
+                rows.append((*key, type_, ms, float(times.gpu_ms[0, 0]), 1.0))
+    return pd.DataFrame(rows, columns=[*ALIKE, "type", "measured", "carried", "share"])
 
 
 def inside(rows: pd.DataFrame, spread: float) -> float:
@@ -142,19 +132,6 @@ def fitted(rows: pd.DataFrame) -> float:
     return next(spread for spread in np.arange(0.0, 3.0, 0.01) if inside(rows, spread) >= COVERAGE)
 
 
-def sums(rows: pd.DataFrame) -> pd.DataFrame:
-    """Types of one iteration together; `share`: root of the sum of their squared shares."""
-    alike = ["cnn", "image_size", "batch_size", "gpu", "precision", "width"]
-    several = (
-        rows[rows["cnn"] != "one"]
-        .assign(share=rows["carried"] ** 2)
-        .groupby(alike)
-        .filter(lambda own: len(own) > 1)
-    )
-    added = several.groupby(alike, as_index=False)[["measured", "carried", "share"]].sum()
-    return added.assign(share=added["share"] ** 0.5 / added["carried"], type="several")
-
-
 def main() -> None:
     """Print the spread of libraries of the same units and of others, and the coverage with each label held out."""
     print(heading("carried operators"))
@@ -163,8 +140,10 @@ def main() -> None:
         print(
             f"{words}: {len(rows)} times, half width {fitted(rows):.2f} beside the law's {rows['width'].mean():.2f}"
         )
-        together = sums(rows)
-        print(f"  {len(together)} sums of several types: {100 * inside(together, fitted(rows)):.0f} % inside")
+        several = rows[rows["cnn"] != "one"].assign(share=rows["carried"] ** 2, type="several")
+        sums = several.groupby([*ALIKE, "type"], as_index=False)[["measured", "carried", "share"]].sum()
+        sums["share"] = sums["share"] ** 0.5 / sums["carried"]  # errors of types are independent
+        print(f"  {len(sums)} iterations, all types: {100 * inside(sums, fitted(rows)):.0f} % inside")
         for label in ("type", "gpu"):
             held = {
                 name: 100 * inside(own, fitted(rows[rows[label] != name]))
