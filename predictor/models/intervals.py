@@ -290,15 +290,8 @@ class Calibration:
         return float(np.interp(coverage, [float(level) for level in levels], list(levels.values())))
 
     def to_json(self) -> dict[str, Any]:
-        """The calibration as plain lists and dicts; the CNNs' names stay with the fit."""
-        return {
-            "gpus": list(self.gpus),
-            "generations": list(self.generations),
-            "spread": asdict(self.spread),
-            "cnn_spread": asdict(self.cnn_spread),
-            "variances": {kind: dict(parts) for kind, parts in self.variances.items()},
-            "factors": {kind: dict(levels) for kind, levels in self.factors.items()},
-        }
+        """The calibration as plain values; the CNNs' names stay with the fit."""
+        return {name: value for name, value in asdict(self).items() if name not in ("cnns", "campaign")}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Calibration:
