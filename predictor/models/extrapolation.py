@@ -15,7 +15,7 @@ from predictor.catalogue.devices import Gpu, design_of, find_gpu, rates_of
 from predictor.catalogue.modes import TIMED_BY_PASSES, Mode
 from predictor.cnns.layer_table import SECOND_DERIVATIVES, LayerTable, TableWarning
 from predictor.models.forecast import IterationForecast, Kind, Reason
-from predictor.operator_types import VIEW_TYPES
+from predictor.operator_types import OPERATOR_TYPES, VIEW_TYPES
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of
 from predictor.operators.work import share_of_types
 
@@ -264,7 +264,9 @@ def _of_cnn(ranges: Ranges, table: LayerTable, carried: tuple[str, ...]) -> tupl
     if unknown:
         gpu, precision, batch_size = _REFERENCE
         rates = rates_of(find_gpu(gpu), precision)
-        share = float(share_of_types(table, np.array([batch_size]), rates, unknown)[0])
+        # Types whose class of kernels has no rows widen by its share already (`Shares.unmeasured`).
+        with_rows = [type_ for type_ in unknown if OPERATOR_TYPES[type_].kernel_class != "other"]
+        share = float(share_of_types(table, np.array([batch_size]), rates, with_rows)[0])
         spread = OF_TYPES * math.sqrt(share)  # a share that looks small may itself be wrong
         cnn_reasons.append(Reason("operator", f"{', '.join(unknown)} never measured", spread=spread))
     kernels = kernels_of(table, types=ranges.layer_types)
