@@ -28,8 +28,11 @@ _SPECIAL: dict[str, Any] = {
     "name": (Annotated[str, Field(max_length=300)], ""),
     "type": (Literal[LAYER_TYPES], ...),
     "kind": (
-        Literal[(*ACTIVATION_KINDS, RUNNING)] | None,
-        Field(None, description="Of an activation; running: of a batch norm in eval mode."),
+        Literal[(*ACTIVATION_KINDS, RUNNING, *MEMORY_FORMATS)] | None,
+        Field(
+            None,
+            description="Of an activation; running: a batch norm in eval mode; a memory format: a permute to it.",
+        ),
     ),
     "inputs": (
         Annotated[list[Annotated[int, Field(ge=-1, lt=MAX_LAYERS)]], Field(max_length=1000)] | None,
@@ -173,7 +176,8 @@ def _layer(posted: LayerIn, position: int) -> layer_table.Layer:
         raise SchemaError(f"{where}: inputs names row {max(posted.inputs)}, which does not run before it.")
     if posted.kind not in KINDS.get(posted.type, (None,)):
         raise SchemaError(
-            f"{where}: an activation has a kind, and a batch norm may be {RUNNING!r}; type is {posted.type}."
+            f"{where}: an activation has a kind, a batch norm may be {RUNNING!r}, and a permute may lead to "
+            f"{' or '.join(MEMORY_FORMATS)}; type is {posted.type}."
         )
     if posted.parameters is None and OPERATOR_TYPES[posted.type].weights:
         raise SchemaError(f"{where}: parameters is missing. Give how many the {posted.type} trains, or 0.")

@@ -23,7 +23,7 @@ from typing import Any
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.files import data_file
 from predictor.operator_types import OPERATOR_TYPES
-from predictor.operators.operators import Operator, operators_of
+from predictor.operators.operators import Operator, alone, operators_of
 from proxy_cnns.spread import Draw, draws
 
 Make = Callable[[Draw], Operator | None]
@@ -433,14 +433,14 @@ def designed_operators(scale: float = 1.0) -> tuple[Operator, ...]:
 def common_operators(cnns: Sequence[str]) -> tuple[Operator, ...]:
     """Distinct convolutions of named CNNs of the zoo at their usual image size."""
     operators = chain.from_iterable(operators_of(zoo_cnn(name)) for name in cnns)
-    return tuple(dict.fromkeys(operator for operator in operators if operator.type == "conv2d"))
+    return tuple(dict.fromkeys(alone(operator) for operator in operators if operator.type == "conv2d"))
 
 
 def same_work(operator: Operator) -> Operator:
     """Return the shape without flags that hardly change its time: operators that are equal here count as one shape."""
     if operator.type in ("optimizer", "loss"):
         return operator
-    return replace(operator, parameters=0, input_gradient=True, in_place=False, wide_input=False)
+    return replace(alone(operator), parameters=0, input_gradient=True, in_place=False, wide_input=False)
 
 
 @lru_cache(maxsize=1)

@@ -20,7 +20,7 @@ from predictor.cnns.chainer_compat import HOW_TO_INSTALL
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import has_own_image_size, name_and_size, resolve_cnn
 from predictor.errors import BackendUnavailableError, EpochcastError, SchemaError, nearest
-from predictor.operators.operators import Operator, operators_of
+from predictor.operators.operators import Operator, alone, operators_of
 from proxy_cnns.configuration import Builder, Subject
 
 _PACKAGES = {
@@ -166,5 +166,5 @@ def named_table(text: str, image_size: int | None = None, usual_size: int | None
 
 def distinct_operators(tables: Sequence[LayerTable]) -> tuple[Operator, ...]:
     """Operators of all these CNNs, each once; one that runs on several maps of an image is measured on one."""
-    operators = (replace(operator, repeats=1) for table in tables for operator in operators_of(table))
+    operators = (replace(alone(operator), repeats=1) for table in tables for operator in operators_of(table))
     return tuple(dict.fromkeys(operators))

@@ -17,17 +17,16 @@ from predictor.models.layer_times.files import LayerModels, library_mode
 from predictor.models.layer_times.law import operators_in
 from predictor.operator_types import OPERATOR_TYPES, RESIZING_TYPES
 from predictor.operators.operators import (
-    SLICED_NORM,
     Operator,
     Operators,
-    has_slow_slices,
+    filters_of,
+    has_bias,
     in_fp32,
     is_depthwise,
     layer_operators,
-    norms_before_concatenation,
     operators_of,
 )
-from predictor.operators.work import base_ms, copies_ms, device_rates, loops_of
+from predictor.operators.work import base_ms, copies_between, device_rates, in_cnn_ms, loops_of
 
 _MOST_FORMS = 3
 _LEAST_SAVED = 0.01  # share of the GPU's time that a form must save to be named
@@ -84,12 +83,10 @@ def dear_forms(
     own_format = mode.memory_format
     [other] = {*MEMORY_FORMATS} - {own_format}
     narrow = ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"]
-    slow_slices = has_slow_slices(mode.precision, own_format)
-    names: dict[tuple[Operator, bool], list[str]] = {}
+    names: dict[Operator, list[str]] = {}
     for position, operator in layer_operators(table).items():
-        is_sliced = slow_slices and position in norms_before_concatenation(table)
-        names.setdefault((operator, is_sliced), []).append(table.layers[position].name)
-    operators, size = [operator for operator, _ in names], np.array([batch_size / table.parts])
+        names.setdefault(operator, []).append(table.layers[position].name)
+    operators, size = list(names), np.array([batch_size / table.parts])
 
     def times_ms(changed: Sequence[Operator], memory_format: str) -> Array:
         return _times_ms(models, changed, (gpu, replace(mode, memory_format=memory_format)), size)
@@ -97,16 +94,22 @@ def dear_forms(
     own_ms, other_ms = times_ms(operators, own_format), times_ms(operators, other)
     even_ms = times_ms([_even(operator) if narrow else operator for operator in operators], own_format)
     costs: dict[tuple[str, str], list[FormCost]] = {}
-    for i, ((operator, is_sliced), layers) in enumerate(names.items()):
+    for i, (operator, layers) in enumerate(names.items()):
         count = len(layers) * table.parts
-        forms = {_AFTER: own_ms[i]} if is_sliced else {}
+        forms: dict[str, float] = {}
+        if (
+            operator.sliced and operator.type == "batch_norm"
+        ):  # the convolution before it copies the slice instead
+            slice_ = copies_between([replace(operator, type="conv2d")], mode.precision, own_format)
+            copied_ms = slice_.ms(size, device_rates(gpu.name, mode.precision))
+            forms[_AFTER] = times_ms([replace(operator, sliced=False)], own_format)[0] + copied_ms[0, 0]
         forms |= {_IN_WORDS[other]: other_ms[i], f"with channels in multiples of {_EIGHT}": even_ms[i]}
         if operator.type in RESIZING_TYPES and own_format == "channels_last" and loops_of(operator).us_last:
             forms["by mode='nearest'"] = times_ms([replace(operator, type=_NEAREST)], own_format)[0]
         best = min(forms, key=lambda form: forms[form] if forms[form] > 0 else np.inf)
-        ms, best_ms = count * own_ms[i] * (SLICED_NORM if is_sliced else 1), count * forms[best]
+        ms, best_ms = count * own_ms[i], count * forms[best]
         if operator.type != _NEAREST and best_ms > 0 and ms > _LEAST_FACTOR * best_ms:
-            words = f"{' '.join(_words(operator))}{' before a concatenation' * is_sliced}"
+            words = f"{' '.join(_words(operator))}{' before a concatenation' * (best == _AFTER)}"
             form = f"{words} {_IN_WORDS[own_format]}"
             cost = FormCost(layers[0], form, len(layers), ms, best, best_ms)
             costs.setdefault((form, best), []).append(cost)
@@ -127,8 +130,13 @@ def _even(operator: Operator) -> Operator:
     if OPERATOR_TYPES[operator.type].product is None or (operator.groups or 1) > 1:
         return operator
     ins, outs = (-(-(n or 1) // _EIGHT) * _EIGHT for n in (operator.in_channels, operator.out_channels))
-    read = ins if operator.input_gradient else operator.in_channels
-    return replace(operator, in_channels=read, out_channels=outs)
+    read = ins if operator.input_gradient else operator.in_channels or 1
+    wider = replace(operator, in_channels=read, out_channels=outs)
+    return (
+        replace(wider, parameters=filters_of(wider) + outs * has_bias(operator))
+        if operator.parameters
+        else wider
+    )
 
 
 def _words(operator: Operator) -> Iterator[str]:
@@ -149,5 +157,6 @@ def _times_ms(models: LayerModels, operators: Sequence[Operator], device: Device
     if model is None:
         ms = base_ms(running, size, rates, mode.memory_format)[:, 0]
         return np.where([operator.type in RESIZING_TYPES for operator in operators], ms, np.nan)
-    copied_ms = copies_ms(distinct, size, rates, mode.memory_format)
-    return np.asarray((model.library.times(running, size).gpu_ms + copied_ms)[:, 0], dtype=float)
+    own_ms = model.library.times(running, size).gpu_ms
+    copies = copies_between(distinct, mode.precision, mode.memory_format)
+    return in_cnn_ms(own_ms, copies, size, gpu.name, mode.precision)[:, 0]

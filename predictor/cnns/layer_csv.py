@@ -218,8 +218,8 @@ def _check_words(row: dict[str, str], where: str) -> None:
             )
     elif row["kind"] and row["kind"] not in KINDS.get(row["type"], ()):
         raise SchemaError(
-            f"{where}: kind {row['kind']!r} is given, but only an activation has one, and a batch norm of {RUNNING} "
-            "statistics."
+            f"{where}: kind {row['kind']!r} is given, but only an activation has one, a batch norm of {RUNNING} "
+            f"statistics, and a permute to {' or '.join(MEMORY_FORMATS)}."
         )
 
 

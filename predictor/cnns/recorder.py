@@ -578,11 +578,13 @@ class Recorder:
     def _clone(self, source: Any, out: Any, batch: _Batch) -> None:
         """Track a copy: the copy of a permuted view is the permutation already counted, any other gets a row."""
         was = self._maps[id(source)]
-        moves = not source.is_contiguous() or not out.is_contiguous()
+        was_nchw, is_nchw = source.is_contiguous(), out.is_contiguous()
         if was.permuted or self.either_layout:
             self._maps[id(out)] = _Map(was.row, was.channel_dim, batch=batch)
             return
-        columns = {"type": "permute" if moves else "other"}
+        columns = {"type": "other" if was_nchw and is_nchw else "permute"}
+        if was_nchw != is_nchw and source.ndim == out.ndim == 4:
+            columns["kind"] = "nchw" if is_nchw else "channels_last"
         ends = _End(source, was.channel_dim, was.batch), _End(out, was.channel_dim, batch)
         row = self._add("clone", columns, [source], *ends)
         self._maps[id(out)] = _Map(row, was.channel_dim, batch=batch)

@@ -45,8 +45,10 @@ class Operator:
     mixed precision the input arrives in float32; unless it is the image, it lies channels-last in memory, as a layer
     norm leaves it. `wide_in_nchw`: it lies in NCHW, as a group norm leaves it; `narrow_last`: the input of a
     depthwise convolution or a resizing is narrow and lies channels-last, as a dense layer on a map leaves it;
-    `wide_product`: a matrix product that autocast leaves in float32 (all: `as_run`). `fp32_product`: its matrix product
-    is computed in fp32 in a mode of TF32 (`in_fp32`) or of AMP. `repeats` is as of `Layer`.
+    `wide_product`: a matrix product that autocast leaves in float32 (all: `as_run`). `relaid`: how often a CNN in NCHW
+    copies what it reads from one memory format to the other; `sliced`: the gradient of its output is a slice of a
+    concatenation's (both: `predictor.operators.work.copies_ms`). `fp32_product`: its matrix product is computed in fp32
+    in a mode of TF32 (`in_fp32`) or of AMP. `repeats` is as of `Layer`.
     """
 
     type: str
@@ -81,6 +83,8 @@ class Operator:
     wide_in_nchw: bool = False
     narrow_last: bool = False
     wide_product: bool = False
+    relaid: int = 0
+    sliced: bool = False
 
     @property
     def name(self) -> str:
@@ -110,6 +114,8 @@ class Operator:
             "wide": self.wide_input,
             "nchw": self.wide_in_nchw,
             "last": self.narrow_last,
+            "relaid": self.relaid > 0,
+            "sliced": self.sliced,
             "fp32": self.fp32_product or self.wide_product,
         }
         return parts + [word for word, true in marks.items() if true]
@@ -178,14 +184,12 @@ def operators_of(
     by_host: bool = False,
     channels_last: bool = False,
     half: bool = False,
-    slow_slices: bool = False,
 ) -> Mapping[Operator, float]:
     """Operators of one training iteration of a CNN, with how often each runs; cached.
 
     Besides the layers: sums of gradients where a tensor is read more than once, the loss and the optimizer step.
     A layer with unknown inputs is assumed to read the layer before it. An operator whose passes run partly or
     several times counts as the share of its time in this memory format and precision; `by_host` as that of the host's.
-    `slow_slices`: norms before a concatenation count as `SLICED_NORM`.
     """
     counted: dict[Operator, float] = {}
     for position, operator in layer_operators(table).items():
@@ -196,8 +200,6 @@ def operators_of(
         last = channels_last or (operator.wide_input and operator.input_gradient)  # as a layer norm leaves it
         share = share_of_passes(layer, operator.input_gradient, channels_last=last, half=half)
         share += again * RECOMPUTING
-        if slow_slices and position in norms_before_concatenation(table):
-            share *= SLICED_NORM
         if position in functions_of_lists(table):
             length, share = list_length(layer), 1 if layer.forwards is None else layer.forwards
             operator = Operator("add", **_map(length), passes="forward")
@@ -210,35 +212,6 @@ def operators_of(
     if parameters:
         counted[Operator("optimizer", parameters=parameters, n_tensors=max(1, tensors))] = 1
     return MappingProxyType(counted)
-
-
-SLICED_NORM = 2.3
-"""Time of a batch norm whose gradient is a slice of a concatenation's over that of another, where `has_slow_slices`.
-
-Norms of 64 channels of 56 x 56 take 0.36 ms at batch size 64 on an H100 (`benchmarks/passes_h100.csv`; one shape),
-others 0.16."""
-
-
-def has_slow_slices(precision: str, memory_format: str) -> bool:
-    """Whether PyTorch sums a slice of a concatenation's gradient by its kernel for NCHW, a block for each channel.
-
-    cuDNN has norms in all other precisions; a slice in NCHW is that kernel's own form.
-    """
-    return precision == "amp_bf16" and memory_format == "channels_last"
-
-
-@lru_cache(maxsize=256)
-def norms_before_concatenation(table: LayerTable) -> frozenset[int]:
-    """Positions of trained batch norms, of a mini-batch's statistics, that only a concatenation reads; cached."""
-    readers = _readers(table)
-    return frozenset(
-        position
-        for position, layer in enumerate(table.layers)
-        if [reader.type for reader in readers.get(position, ())] == ["concat"]
-        and layer.kind != RUNNING
-        and layer.input_gradients != 0
-        and OPERATOR_TYPES[layer.type].operator_class == "batch_norm"
-    )
 
 
 @lru_cache(maxsize=256)
@@ -280,8 +253,13 @@ def in_fp32(operator: Operator) -> Operator:
     return replace(operator, fp32_product=True) if is_product(operator) else operator
 
 
+def alone(operator: Operator) -> Operator:
+    """The operator by itself, whatever copies its place in a CNN costs."""
+    return replace(operator, relaid=0, sliced=False) if operator.relaid or operator.sliced else operator
+
+
 def as_run(operator: Operator, framework: str, memory_format: str, precision: str) -> Operator:
-    """The operator without `wide_in_nchw`, `narrow_last` and `wide_product`, as it runs, and is measured, in a mode.
+    """The operator without marks of its place in a CNN, as it runs, and is measured, in a mode.
 
     PyTorch's group norm gives a map in NCHW, and in float32 under automatic mixed precision; so does what reads a state
     in float32, or the image. In full precision the next layer is that of any other map. In half precision it works in
@@ -291,6 +269,7 @@ def as_run(operator: Operator, framework: str, memory_format: str, precision: st
     gradients in float32 is one of maps, whose backward pass is free.
     """
     narrow = ELEMENT_BYTES[precision] < ELEMENT_BYTES["fp32"]
+    operator = alone(operator)
     if operator.passes == "forward" and operator.wide_input:
         return replace(operator, passes="forward_backward") if narrow else replace(operator, wide_input=False)
     if operator.wide_product:
@@ -404,7 +383,7 @@ def layers_with_weights(table: LayerTable) -> list[Layer]:
         if layer.parameters:
             parameters_by_shape.setdefault(shape, layer.parameters)
         elif OPERATOR_TYPES[layer.type].weights:
-            layer = replace(layer, parameters=parameters_by_shape.get(shape, _filters(layer)))
+            layer = replace(layer, parameters=parameters_by_shape.get(shape, filters_of(layer)))
         layers.append(layer)
     return layers
 
@@ -412,8 +391,7 @@ def layers_with_weights(table: LayerTable) -> list[Layer]:
 @lru_cache(maxsize=64)
 def layer_operators(table: LayerTable) -> Mapping[int, Operator]:
     """Operator of each layer that costs time, by the layer's position; cached."""
-    inputs = layer_inputs(table)
-    readers = Counter(source for sources in inputs for source in sources)
+    inputs, readers = layer_inputs(table), _readers(table)
     wide, in_nchw = wide_outputs(table)
     learns: dict[int, bool] = {IMAGE: False}
     operators: dict[int, Operator] = {}
@@ -424,7 +402,7 @@ def layer_operators(table: LayerTable) -> Mapping[int, Operator]:
             input_gradient = bool(layer.input_gradients) or not layer.weight_gradients
         learns[position] = input_gradient or layer.parameters > 0
         if layer.type not in VIEW_TYPES:
-            alone = sources != (IMAGE,) and all(readers[source] == 1 for source in sources)
+            alone = sources != (IMAGE,) and all(len(readers[source]) == 1 for source in sources)
             float32 = [source for source in sources if wide[source]]
             operator = _operator(run, len(sources), input_gradient, alone, bool(float32))
             if layer.widens == 2 and is_product(operator):
@@ -436,8 +414,32 @@ def layer_operators(table: LayerTable) -> Mapping[int, Operator]:
                 operator = replace(operator, wide_in_nchw=behind)
             elif has_small_windows(operator) or OPERATOR_TYPES[layer.type].loops:
                 operator = replace(operator, narrow_last=not all(in_nchw[source] for source in sources))
-            operators[position] = replace(operator, groups=2) if shuffles else operator
+            learning = {layer.input_gradients, layer.weight_gradients} != {0}
+            operators[position] = replace(
+                operator,
+                groups=2 if shuffles else operator.groups,
+                relaid=_relaid(layer, [in_nchw[source] for source in sources], readers.get(position, ())),
+                sliced=learning and [reader.type for reader in readers.get(position, ())] == ["concat"],
+            )
     return operators
+
+
+_READS_LAST = {"layer_norm": 3, "linear": 4}
+
+
+def _relaid(layer: Layer, in_nchw: Sequence[bool], readers: Sequence[Layer]) -> int:
+    """Copies between memory formats of a map that a layer of a CNN in NCHW reads, forward and backward together.
+
+    A layer norm copies one in NCHW in both passes, a dense layer twice in one of them, whose reads stride; the layer
+    before copies the gradient. A sum whose first operand lies in NCHW and another channels-last strides, and the
+    gradient of the latter is copied. A map resized in channels-last and copied back has its gradient in NCHW. Kernels
+    on an H200; a layer scale before the sum makes no difference.
+    """
+    if all(in_nchw):
+        is_map = (layer.out_height, layer.out_width) != (1, 1)
+        return _READS_LAST.get(layer.type, 0) * is_map
+    goes_back = layer.type == "upsample" and [reader.kind for reader in readers] == ["nchw"]
+    return 2 * (layer.type == "add" and in_nchw[0]) or int(goes_back)
 
 
 def is_channel_shuffle(table: LayerTable, position: int) -> bool:
@@ -460,7 +462,8 @@ def is_view(operator: Operator, framework: str) -> bool:
 def operator_row(operator: Operator) -> dict[str, Any]:
     """Columns of the measurement table that identify the operator; unset fields are left out."""
     row = {key: value for key, value in asdict(operator).items() if value is not None}
-    for name in ("fp32_product", "wide_in_nchw", "narrow_last", "wide_product"):  # the row's mode says them
+    # of the row's mode, or a place in a CNN
+    for name in ("fp32_product", "wide_in_nchw", "narrow_last", "wide_product", "relaid", "sliced"):
         del row[name]
     if operator.repeats == 1:
         del row["repeats"]
@@ -501,7 +504,7 @@ def operator_from_row(row: Mapping[str, Any]) -> Operator:
 def _operator(layer: Layer, n_inputs: int, input_gradient: bool, alone: bool, wide: bool) -> Operator:
     usually_in_place = layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].in_place
     columns = {name: getattr(layer, name) for name in OF_LAYERS}
-    if layer.kind == RUNNING:  # measured as any batch norm
+    if layer.kind not in ACTIVATIONS:  # measured as any batch norm, or permute
         del columns["kind"]
     return Operator(
         **columns,
@@ -541,7 +544,8 @@ def wide_outputs(table: LayerTable) -> tuple[Mapping[int, bool], Mapping[int, bo
         leaves_last = OPERATOR_TYPES[layer.type].positionwise and not is_vector
         deciding = sources[:1] if layer.type == "add" else sources
         follows = not leaves_last and all(in_nchw[source] for source in deciding)
-        in_nchw[position] = layer.type == "group_norm" or follows
+        given = layer.type == "permute" and layer.kind
+        in_nchw[position] = given == "nchw" if given else layer.type == "group_norm" or follows
     return wide, in_nchw
 
 
@@ -561,7 +565,8 @@ def _gradient_operators(table: LayerTable) -> Counter[Operator]:
         if any(layer.type != "concat" for layer in readers_of_parts):
             counted[_join(of)] += 1
         else:
-            sums = replace(_join(of), type="add", n_tensors=1, wide_input=wide[source])
+            sliced = any(layer.type == "concat" for layer in layers)
+            sums = replace(_join(of), type="add", n_tensors=1, wide_input=wide[source], sliced=sliced)
             counted[sums] += len(layers) - 1
     for layer in table.layers:
         if layer.overwrites == 2 and layer.input_gradients != 0:
@@ -603,10 +608,10 @@ def _readers(table: LayerTable) -> Mapping[int, Sequence[Layer]]:
 
 def has_bias(layer: Layer | Operator) -> bool:
     """Whether a convolution or dense layer trains more numbers than its weights; False for other types."""
-    return OPERATOR_TYPES[layer.type].weights == "filters" and layer.parameters > _filters(layer)
+    return OPERATOR_TYPES[layer.type].weights == "filters" and layer.parameters > filters_of(layer)
 
 
-def _filters(layer: Layer | Operator) -> int:
+def filters_of(layer: Layer | Operator) -> int:
     """Weights of a convolution or dense layer, without its bias; 0 for other types."""
     if OPERATOR_TYPES[layer.type].weights != "filters":
         return 0

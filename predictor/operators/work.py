@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.catalogue.devices import LAUNCH_MS, Rates, all_gpus, find_gpu, is_cpu, rates_of
+from predictor.catalogue.devices import ELEMENT_BYTES, LAUNCH_MS, Rates, all_gpus, find_gpu, is_cpu, rates_of
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.operator_types import OPERATOR_CLASSES, OPERATOR_TYPES, Loops, Traffic, Work
@@ -230,36 +230,107 @@ _LAYOUT_COPY = 0.31
 0.34 on an H100, 0.28 on an H200: what group norms of more than ten million numbers, which copy a float32 map, take
 longer in channels-last than in NCHW."""
 
+_COPY_PS, _SLICE_PS, _SLICED_NORM_PS, _BLOCKS = 6.0, 2.7, 10.0, 100.0
+"""Picoseconds a number of a copy to the other memory format (4.6 to 7.1), of one of a slice (2.5 to 3.1), and of
+PyTorch's kernel for NCHW over a slice in channels-last, which takes longer with fewer blocks, one for each channel: as
+many instructions in 16 bits as in 32. Operators of eleven shapes in six modes (H200, 2026-11-29, PyTorch 2.11)."""
 
-def copies_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates, memory_format: str) -> Array:
-    """Time of PyTorch's conversions of maps before and behind group norms, in ms; shape (n_operators, n_batches).
+_BIAS_MS, _BIAS_PS, _BIAS_LAST_PS, _DEPTHWISE_BIAS_PS = 0.012, 5.2, 6.5, 3.0
+"""Of a convolution's bias, by its output: PyTorch adds it, but for depthwise ones in NCHW, and sums its gradient (92
+pairs of convolutions in four modes, as above)."""
 
-    Conversions that a group norm makes itself do not count.
+_FORWARD_SHARE, _BACK_PS = 0.53, 5.7
+"""Forward share of bilinear resizing in channels-last; and its gradient in NCHW by atomics, by its output and the
+factor of its side (35 shapes on an H100, factors 2 to 8: 11 to 15, 17 to 25 and 44 to 49 ps)."""
+
+_NEW, _LESS_NEW = 0.45, 0.28
+"""Time of bilinear resizing in NCHW of a map that still lies in the L2 cache, as a CNN's do, over that of a measured
+one, and what it grows by with each cache read and written (H100, H200: under autocast measured maps are new, too)."""
+
+
+class Copies(NamedTuple):
+    """What PyTorch copies around operators, of one image: bytes, and picoseconds on an H200's multiprocessors.
+
+    Both (n_operators, 1). Of bilinear resizing in NCHW, by position: `new`, bytes moved; `back`, picoseconds of the
+    gradient where it alone lies so.
+    """
+
+    moved: Array
+    ps: Array
+    new: dict[int, float]
+    back: dict[int, float]
+
+    def ms(self, batch_sizes: Array, rates: Rates) -> Array:
+        """Time of the copies, in ms; shape (n_operators, n_batches)."""
+        ms: Array = (self.moved / rates.bytes_per_ms + self.ps * _ms_of_ps(rates)) * batch_sizes
+        return ms
+
+
+def _ms_of_ps(rates: Rates) -> float:
+    """Milliseconds of a GPU for a picosecond of the 132 multiprocessors of an H200."""
+    return 132e-9 / rates.multiprocessors
+
+
+def copies_between(operators: Sequence[Operator], precision: str, memory_format: str) -> Copies:
+    """Copies of maps between operators of a CNN, but for those that a group norm makes itself.
 
     A group norm works in NCHW, and in float32 under mixed precision. In channels-last, the convolution before it copies
     the gradient that it gives, the one behind it copies its output in the forward pass and again in the backward pass,
     and the group norm copies the float32 gradient of that. In NCHW and half precision, matrix products behind it read
-    and write their input and its gradient once in each precision.
+    and write their input and its gradient once in each precision. The gradient of a concatenation's input is a slice: a
+    convolution copies it for both of its gradients, others once (one copy is measured with the concatenation), a batch
+    norm in bf16 reads it as it is, and a sum of gradients strides.
     """
-    half = rates.element_bytes < _FP32_BYTES
-    per_number = {
-        "strided": 2 * rates.element_bytes + 4 * rates.element_bytes + 2 * _FP32_BYTES,
-        "dense": 2 * (_FP32_BYTES + rates.element_bytes) if half else 0.0,
-    }
-    bytes_per_image = np.zeros((len(operators), np.size(batch_sizes)))
+    size, last = ELEMENT_BYTES[precision], memory_format == "channels_last"
+    half = size < _FP32_BYTES
+    copies = Copies(np.zeros((len(operators), 1)), np.zeros((len(operators), 1)), {}, {})
     for i, operator in enumerate(operators):
-        product = OPERATOR_TYPES[operator.type].product
-        if operator.type == "group_norm" and memory_format == "channels_last":
-            bytes_per_image[i] = per_number["strided"] * _numbers_read(operator) / _LAYOUT_COPY
-        elif operator.wide_in_nchw and memory_format == "nchw" and product and not operator.wide_product:
-            bytes_per_image[i] = per_number["dense"] * _numbers_read(operator)
-    ms: Array = bytes_per_image * np.asarray(batch_sizes, dtype=float) / rates.bytes_per_ms
+        entry, is_bilinear = OPERATOR_TYPES[operator.type], operator.type == "upsample"
+        read, written = (operator.repeats * _numbers(operator, side) for side in ("in", "out"))
+        if operator.type == "group_norm" and last:
+            copies.moved[i] = (6 * size + 2 * _FP32_BYTES) * read / _LAYOUT_COPY
+        elif operator.wide_in_nchw and half and not last and entry.product and not operator.wide_product:
+            copies.moved[i] = 2 * (_FP32_BYTES + size) * read
+        if operator.sliced and entry.operator_class == "batch_norm" and precision == "amp_bf16":
+            copies.ps[i] = last * _SLICED_NORM_PS * max(1.0, _BLOCKS / (operator.out_channels or 1)) * written
+        elif operator.sliced and (entry.is_convolution or operator.type == "add"):
+            copies.ps[i] = _SLICE_PS * written
+        if operator.relaid and is_bilinear and not last:
+            copies.back[i] = _BACK_PS * math.sqrt(written / read) * written
+        elif operator.relaid and not last:
+            copies.ps[i] += operator.relaid * _COPY_PS * read
+        lies_last = last or operator.narrow_last or (operator.wide_input and not operator.wide_in_nchw)
+        if is_bilinear and not half and not lies_last:
+            copies.new[i] = _FP32_BYTES * (read + written)
+    return copies
+
+
+def in_cnn_ms(own_ms: Array, copies: Copies, batch_sizes: Array, gpu: str, precision: str) -> Array:
+    """Times of operators within a CNN in PyTorch on a GPU, from those by themselves, both (n_operators, n_batches)."""
+    rates, cache = device_rates(gpu, precision), device_cache_bytes(gpu)
+    ms: Array = own_ms + copies.ms(batch_sizes, rates)
+    for i, moved in copies.new.items():
+        ms[i] *= np.minimum(1.0, _NEW + _LESS_NEW * moved * batch_sizes / cache) if cache else 1.0
+    for i, ps in copies.back.items():
+        ms[i] = _FORWARD_SHARE * own_ms[i] + ps * _ms_of_ps(rates) * batch_sizes
     return ms
 
 
-def _numbers_read(operator: Operator) -> int:
-    """Numbers of an operator's input, of one image."""
-    return (operator.in_channels or 1) * (operator.in_height or 1) * (operator.in_width or 1)
+def bias_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates, memory_format: str) -> Array:
+    """Time of convolutions' biases, forward and backward, in ms; shape (n_operators, n_batches)."""
+    last = memory_format == "channels_last"
+    of_each = (
+        _BIAS_LAST_PS if last else _DEPTHWISE_BIAS_PS if is_depthwise(op) else _BIAS_PS for op in operators
+    )
+    ps = np.array([[ps * _numbers(op, "out")] for ps, op in zip(of_each, operators, strict=True)])
+    ms: Array = _BIAS_MS + ps * _ms_of_ps(rates) * batch_sizes
+    return ms
+
+
+def _numbers(operator: Operator, side: str) -> int:
+    """Numbers of an operator's input or output, ``in`` or ``out``, of one image."""
+    sizes = (getattr(operator, f"{side}_{name}") or 1 for name in ("channels", "height", "width"))
+    return math.prod(sizes)
 
 
 def operator_class(operator: Operator) -> str:
@@ -464,7 +535,7 @@ def operator_work(operator: Operator) -> tuple[float, float, float, float, float
         for batch in (1, 2)
     )
     flops = sum(layer_flops(layer, pass_, 1) for pass_ in passes)
-    inputs = layer.repeats * _numbers_read(operator)
+    inputs = layer.repeats * _numbers(operator, "in")
     three = operator.parameters or OPERATOR_TYPES[operator.type].product == "matmul"
     launches = 1.0 if operator.passes == "forward" else 3.0 if three else 2.0
     if OPERATOR_TYPES[operator.type].is_recurrent:

@@ -20,7 +20,15 @@ from predictor.models.layer_times.estimator import libraries_of
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import Operator, operator_row, operators_of
-from predictor.operators.work import SHAPE_COLUMNS, device_rates, operator_class, roofline_ms, shape_columns
+from predictor.operators.work import (
+    SHAPE_COLUMNS,
+    copies_between,
+    device_rates,
+    in_cnn_ms,
+    operator_class,
+    roofline_ms,
+    shape_columns,
+)
 
 
 class FakeModel:
@@ -112,10 +120,10 @@ class MadeUpGpu:
         return least * np.exp(self.log_ratio(operator, batches))
 
     def target_ms(self, table: LayerTable, batch_sizes: Sequence[int], weights: dict[str, float]) -> Any:
-        return sum(
-            weights.get(operator_class(operator), 1.0) * count * self.operator_ms(operator, batch_sizes)
-            for operator, count in operators_of(table).items()
-        )
+        counted, batches = operators_of(table), np.asarray(batch_sizes, dtype=float)
+        own_ms = np.array([self.operator_ms(operator, batch_sizes) for operator in counted])
+        ms = in_cnn_ms(own_ms, copies_between(list(counted), "tf32", "nchw"), batches, "NVIDIA H200", "tf32")
+        return np.array([weights.get(operator_class(op), 1.0) * n for op, n in counted.items()]) @ ms
 
     def operator_rows(
         self, operators: Iterable[Operator], batch_sizes: Sequence[int], **mode: Any

@@ -12,15 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.arrays import Array
-from predictor.catalogue.devices import ELEMENT_BYTES, Rates, is_cpu
+from predictor.catalogue.devices import ELEMENT_BYTES, is_cpu
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import Kind, Reason
 from predictor.models.layer_times.library import OperatorSource
 from predictor.models.layer_times.times import BEYOND, CARRIED, FARAWAY, NEAR, RUNG_OF, UNKNOWN, DeviceMode
 from predictor.operator_types import OPERATOR_CLASSES
-from predictor.operators.operators import Operator, Operators, as_run, has_slow_slices, in_fp32, operators_of
+from predictor.operators.operators import Operator, Operators, as_run, in_fp32, operators_of
 from predictor.operators.optimizers import Update, loop_ms, passes_over_measured
-from predictor.operators.work import copies_ms, device_cache_bytes, device_rates, moved_bytes, operator_class
+from predictor.operators.work import (
+    Copies,
+    copies_between,
+    device_cache_bytes,
+    device_rates,
+    in_cnn_ms,
+    moved_bytes,
+    operator_class,
+)
 
 CLASSES = ("depthwise", *dict.fromkeys(OPERATOR_CLASSES.values()))
 """Operator classes; an answer splits its time among them."""
@@ -297,11 +305,10 @@ def sums_of_each(
         np.array([getattr(of_library, name) for of_library in times])
         for name in ("gpu_ms", "beyond", "shape")
     )
-    if own.copied_bytes.any():
-        is_gpu = [[[not is_cpu(library.mode.gpu)]] for library in libraries]
-        gpu_ms += (
-            is_gpu * own.copied_bytes * batches / np.array([[[of_gpu.bytes_per_ms]] for of_gpu in rates])
-        )
+    modes = [(library.mode.gpu, library.mode.precision) for library in libraries]
+    for i, (gpu, precision) in enumerate(modes):
+        if own.copies is not None and not is_cpu(gpu):
+            gpu_ms[i] = in_cnn_ms(gpu_ms[i], own.copies, batches, gpu, precision)
     weighted = own.counts[:, None] * gpu_ms
     for i in own.updates:
         if update:
@@ -347,8 +354,8 @@ class _InMode:
     """What neither batch size nor GPU changes of a CNN's operators in a mode.
 
     `running`: `operators` as of `operators_in`. `counts` and `enqueued`: how often each runs, and is enqueued.
-    `class_of`: number of each one's class; `of_class` (n_classes, n_operators) is 1 in that of each. `gradients`: which
-    sum gradients. `updates`: positions of optimizers. `copied_bytes` (n_operators, 1): of `copies_ms`, of one image.
+    `class_of`: number of the class of each; `of_class` (n_classes, n_operators) is 1 there. `gradients`: which sum
+    gradients. `updates`: positions of optimizers. `copies`: between them, in PyTorch on a GPU.
     """
 
     operators: Operators
@@ -359,7 +366,7 @@ class _InMode:
     of_class: Array
     gradients: NDArray[np.bool_]
     updates: list[int]
-    copied_bytes: Array
+    copies: Copies | None
 
 
 @lru_cache(maxsize=256)
@@ -367,12 +374,9 @@ def _in_mode(table: LayerTable, fp32_products: bool, mode: DeviceMode) -> _InMod
     """Cached: a CNN is asked for at one batch size after another."""
     operators, _ = counted_operators(table, fp32_products)
     half = ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"]
-    last, slow = mode.memory_format == "channels_last", has_slow_slices(mode.precision, mode.memory_format)
-    counted = operators_of(table, channels_last=last, half=half, slow_slices=slow)
+    counted = operators_of(table, channels_last=mode.memory_format == "channels_last", half=half)
     enqueued = counted if table is table.without_recomputing() else operators_of(table, by_host=True)
     class_of = np.array([CLASSES.index(operator_class(operator)) for operator in operators], dtype=np.intp)
-    a_byte_per_ms = Rates(1.0, 1.0, 1.0, 1.0, ELEMENT_BYTES[mode.precision], tensor=False, multiprocessors=1)
-    copied = copies_ms(operators, np.ones(1), a_byte_per_ms, mode.memory_format)
     return _InMode(
         operators,
         operators_in(operators, mode),
@@ -382,7 +386,9 @@ def _in_mode(table: LayerTable, fp32_products: bool, mode: DeviceMode) -> _InMod
         1.0 * (class_of == np.arange(len(CLASSES))[:, None]),
         np.array([operator.passes == "forward" for operator in operators], dtype=bool),
         [i for i, operator in enumerate(operators) if operator.type == "optimizer"],
-        copied * (mode.framework == "pytorch"),
+        copies_between(operators, mode.precision, mode.memory_format)
+        if mode.framework == "pytorch"
+        else None,
     )
 
 

@@ -190,6 +190,9 @@ class OperatorLibrary:
     def _times(self, operators: Operators, batches: Array) -> OperatorTimes:
         if any(operator.repeats != 1 for operator in operators):
             return self._times_of_repeated(operators, batches)
+        twins = _twins_of(self, operators)
+        if any(twins):
+            return self._times_of_twins(operators, twins, batches)
         lookup = _lookup_of(self, operators)
         measured, host = lookup.measured, lookup.host_ms.copy()
         log_ratio = self._between(lookup.curves, batches)
@@ -234,6 +237,21 @@ class OperatorLibrary:
             gpu_ms[rows], host_ms[rows] = single_times.gpu_ms, single_times.host_ms
             shape[rows], beyond[rows] = single_times.shape, single_times.beyond
         return OperatorTimes(gpu_ms, host_ms, shape, beyond)
+
+    def _times_of_twins(
+        self, operators: Operators, twins: Sequence[Operator | None], batches: Array
+    ) -> OperatorTimes:
+        """Times of operators of which some have twins (`_twins_of`), by what a bias takes."""
+        times = self.times(
+            [twin or operator for operator, twin in zip(operators, twins, strict=True)], batches
+        )
+        rows = [i for i, twin in enumerate(twins) if twin is not None]
+        bias_ms = work.bias_ms([operators[i] for i in rows], batches, self._rates(), self.mode.memory_format)
+        signs = np.array([1.0 if has_bias(operators[i]) else -1.0 for i in rows])[:, None]
+        gpu_ms, shape = times.gpu_ms.copy(), times.shape.copy()
+        gpu_ms[rows] = np.maximum(gpu_ms[rows] + signs * bias_ms, gpu_ms[rows] / 2)
+        shape[rows] = np.maximum(shape[rows], NEAR)
+        return replace(times, gpu_ms=gpu_ms, shape=shape)
 
     def _rates(self) -> Rates:
         return work.device_rates(self.mode.gpu, self.mode.precision)
@@ -559,6 +577,20 @@ def _lookup_of(library: OperatorLibrary, operators: Operators) -> _Lookup:
         np.flatnonzero(~is_unknown & np.array(is_wide, dtype=bool)).tolist(),
         np.array(forest, dtype=np.intp), np.full((len(operators), library.usual_sizes.size), np.nan),
     )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _twins_of(library: OperatorLibrary, operators: Operators) -> tuple[Operator | None, ...]:
+    """Convolutions without their bias, or measured with one, that tell the time of those that were not measured."""
+    twins: list[Operator | None] = [None] * len(operators)
+    columns, is_pytorch = library._columns, library.mode.framework == "pytorch"
+    for i in np.flatnonzero(columns.places_of(operators) < 0).tolist() if is_pytorch else ():
+        operator, bias = operators[i], operators[i].out_channels or 0
+        if operator.type == "conv2d":
+            biased = has_bias(operator)
+            twin = replace(operator, parameters=operator.parameters + (-bias if biased else bias))
+            twins[i] = twin if biased or columns.places_of([twin])[0] >= 0 else None
+    return tuple(twins)
 
 
 @lru_cache(maxsize=32)

@@ -66,7 +66,7 @@ OF_MOBILENET = {f"{layer} in NCHW": LAST for layer in ("batch norm", "1 x 1 conv
         (_decoder("upsample"), "T4", "fp32", "channels_last", {}),
         (_decoder("upsample_nearest"), "T4", "fp32", "nchw", {}),
         (_decoder("upsample", 1024, 8), "H100 SXM", "tf32", "channels_last", {}),
-        ("convnext_tiny", "H200", "amp_bf16", "nchw", {"7 x 7 depthwise in NCHW": LAST}),
+        ("convnext_tiny", "H200", "amp_bf16", "nchw", {"7 x 7 depthwise in NCHW": LAST, "layer norm in NCHW": LAST}),
         ("mobilenet_v2", "H200", "amp_bf16", "nchw", OF_MOBILENET),
         ("convnext_tiny", "H200", "amp_bf16", "channels_last", {}),
         (_plain(60), "H200", "amp_bf16", "channels_last", {UNEVEN: "with channels in multiples of 8"}),

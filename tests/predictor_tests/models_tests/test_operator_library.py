@@ -55,6 +55,14 @@ def test_what_was_not_measured_is_interpolated(library, made_up_gpu, operator, s
     assert (sure == support).all()
 
 
+def test_a_bias_that_was_not_measured_adds_its_own_time(library):
+    biased = replace(WINDOW, parameters=WINDOW.parameters + WINDOW.out_channels)
+    (bare_ms, _), (ms, sure) = _times(library, WINDOW, 32), _times(library, biased, 32)
+    numbers = 32 * WINDOW.out_channels * WINDOW.out_height * WINDOW.out_width
+    assert ms - bare_ms == pytest.approx(0.012 + 5.2e-9 * numbers)
+    assert sure == NEAR
+
+
 def test_a_dense_layer_of_few_channels_takes_no_longer_than_one_of_many():
     """Adapters of rank 8 on maps of a ConvNeXt took three times as long as layers of 96 channels."""
     sides = {f"{end}_{axis}": 56 for end in ("in", "out") for axis in ("height", "width")}

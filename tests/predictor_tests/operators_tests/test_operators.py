@@ -22,6 +22,7 @@ from predictor.operators.operators import (
     share_of_passes,
     wide_outputs,
 )
+from predictor.operators.work import copies_between
 
 SHAPE = {f"{side}_{dimension}": 8 for side in ("in", "out") for dimension in ("channels", "height", "width")}
 
@@ -123,6 +124,24 @@ def test_a_sum_lies_in_memory_as_its_first_operand(inputs, in_nchw):
     normed = Layer(1, "b", "layer_norm", inputs=(0,), parameters=16, **SHAPE)
     table = LayerTable("cnn", 8, (first, normed, Layer(2, "c", "add", inputs=inputs, **SHAPE)))
     assert wide_outputs(table)[1][2] is in_nchw
+
+
+@pytest.mark.parametrize(
+    ("reader", "memory_format", "ps"),
+    [
+        *[
+            ("layer_norm", "nchw", [0, 18]),
+            ("linear", "nchw", [0, 24]),
+            ("layer_norm", "channels_last", [0, 0]),
+        ],
+        *[("concat", "nchw", [2.7, 0]), ("concat", "channels_last", [2.7, 0]), ("max_pool", "nchw", [0, 0])],
+    ],
+)
+def test_maps_in_another_format_and_slices_are_copied(reader, memory_format, ps):
+    first = Layer(0, "a", "conv2d", inputs=(IMAGE,), kernel_height=3, kernel_width=3, parameters=576, **SHAPE)
+    table = LayerTable("cnn", 8, (first, Layer(1, "b", reader, inputs=(0,), parameters=16, **SHAPE)))
+    copies = copies_between(list(layer_operators(table).values()), "tf32", memory_format)
+    assert (copies.ps[:, 0] / 8**3).tolist() == pytest.approx(ps)
 
 
 @pytest.mark.parametrize(("memory_format", "wide"), [("nchw", True), ("channels_last", False)])
