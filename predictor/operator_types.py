@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Literal, NamedTuple
 
-from predictor.catalogue.modes import MEMORY_FORMATS
-
 Product = Literal["convolution", "transposed", "linear", "matmul", "attention", "recurrent"]
 
 
@@ -422,7 +420,11 @@ ACTIVATION_KINDS = tuple(ACTIVATIONS)
 RUNNING = "running"
 """Kind of a batch norm that takes its running statistics, as in eval mode: a scale and a shift of each number."""
 
-KINDS = {"activation": ACTIVATION_KINDS, "batch_norm": (None, RUNNING), "permute": (None, *MEMORY_FORMATS)}
+KINDS = {
+    "activation": ACTIVATION_KINDS,
+    "batch_norm": (None, RUNNING),
+    "permute": (None, "nchw", "channels_last"),
+}
 """Kinds of the layers of a type that has some; a permute's is the memory format in which it leaves a map whose
 dimensions keep their order."""
 

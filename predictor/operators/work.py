@@ -252,7 +252,7 @@ class Copies(NamedTuple):
     """What PyTorch copies around operators, of one image: bytes, and picoseconds on an H200's multiprocessors.
 
     Both (n_operators, 1). Of bilinear resizing in NCHW, by position: `new`, bytes moved; `back`, picoseconds of the
-    gradient where it alone lies so.
+    gradient where only that does.
     """
 
     moved: Array

@@ -36,7 +36,7 @@ CLASSES = ("depthwise", *dict.fromkeys(OPERATOR_CLASSES.values()))
 SIZES = (-8.0, -6.0, -4.0, -2.0, 0.0, 2.0, 4.0)
 """Operator sizes: log2(bytes moved / L2 cache). All but the last have a weight, which is added to the common one.
 
-Inside a CNN, an operator of a few kilobytes takes longer than measured alone, one whose input is still in the L2
+Inside a CNN, an operator of a few kilobytes takes longer than measured on its own, one whose input is still in the L2
 cache takes less, and a large one takes the same."""
 
 SIZED = np.array([name not in ("optimizer", "loss") for name in CLASSES], dtype=float)
