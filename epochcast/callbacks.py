@@ -103,11 +103,8 @@ def lightning_callback(
             cnn = _cnn_inside(pl_module) if model is None else model
             loader, n_batches = trainer.train_dataloader, trainer.num_training_batches
             count = None if n_batches == float("inf") else int(n_batches)
-            samples, workers = (
-                length_of(getattr(loader, "dataset", None)),
-                getattr(loader, "num_workers", None),
-            )
-            self.watching = prepared(cnn, count, max(1, trainer.max_epochs or 1), samples, workers)
+            images, workers = getattr(loader, "dataset", None), getattr(loader, "num_workers", None)
+            self.watching = prepared(cnn, count, max(1, trainer.max_epochs or 1), length_of(images), workers)
 
         on_train_epoch_start = _begin_epoch
 
