@@ -198,6 +198,8 @@ def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":
     after @, else `image_size` of the options, else those of the data set, else 224 pixels. SchemaError if there is no
     such file or function, it fails, or two image sizes are given; BackendUnavailableError without PyTorch or Chainer.
     """
+    if ".py" not in cnn:  # a name, whose answer does not need what runs files
+        return cnn
     from predictor.answers.resolved import ResolvedQuestion
     from proxy_cnns.user_cnns import named_table, names_a_file
 
