@@ -406,9 +406,8 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
         ) -> None:
             tensors = (*tensors_of(arguments.values()), *tensors_of(result))
             shapes = {id(tensor): tuple(tensor.shape) for tensor in tensors}
-            path = tuple(self.path)
-            event = Event(operator, arguments, result, made, path, shapes, in_float32=self.in_float32, **more)
-            self.events.append(event)
+            more |= {"in_float32": self.in_float32}
+            self.events.append(Event(operator, arguments, result, made, tuple(self.path), shapes, **more))
 
         def composite(self, name: str, names: tuple[str, ...], run: Callable[[], Any], args: Any) -> Any:
             """Run an operator of several parts, and note it as one."""

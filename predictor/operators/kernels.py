@@ -394,8 +394,9 @@ def _element_kernels(table: LayerTable, position: int, layer: Layer) -> list[_Ke
         name = "activation_after_bias"
     channels = float(layer.out_channels or 1)
     us_nchw, us_last, threads, added = loops_of(layer)
-    if us_nchw > us_last and position < len(table) and not _reads_nchw(table, position):
-        us_nchw = us_last
+    if us_nchw > us_last and position < len(table):
+        _, in_nchw = wide_outputs(table)  # in a CNN of this memory format
+        us_nchw = us_nchw if all(in_nchw[source] for source in layer_inputs(table)[position]) else us_last
     kernel = _Kernel(
         name, elements=into * x + out * y, out_channels=channels, positions=y / channels / layer.repeats,
         loop_us_nchw=us_nchw, loop_us_last=us_last, loop_threads=threads, added=added,
@@ -404,12 +405,6 @@ def _element_kernels(table: LayerTable, position: int, layer: Layer) -> list[_Ke
         return [kernel]
     # The tensor that a residual block adds was read twice: its two gradients are summed on the way back.
     return [kernel, kernel._replace(kernel_class="fan_out", elements=3.0 * x)]
-
-
-def _reads_nchw(table: LayerTable, position: int) -> bool:
-    """Whether a layer's inputs lie in NCHW in a CNN of this memory format."""
-    _, in_nchw = wide_outputs(table)
-    return all(in_nchw[source] for source in layer_inputs(table)[position])
 
 
 def _need(table: LayerTable, layer: Layer, column: str) -> float:

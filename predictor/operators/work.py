@@ -83,7 +83,9 @@ def layer_flops(layer: Layer, pass_: str, batch_size: int) -> float:
     batch_size *= _runs(layer, pass_)
     per_number = _work(layer).flops
     if per_number is None:
-        return 2.0 * batch_size * multiply_adds(layer) * _products_of_pass(layer, pass_)
+        is_attention = OPERATOR_TYPES[layer.type].product == "attention"
+        products = {"forward": 1.0, "backward_input": 2.5}.get(pass_, 0.0) if is_attention else 1.0
+        return 2.0 * batch_size * multiply_adds(layer) * products
     return batch_size * per_number[PASSES.index(pass_)] * _elements(layer).output * _window(layer)
 
 
@@ -138,13 +140,6 @@ def _check(pass_: str, batch_size: int) -> None:
 
 def _work(layer: Layer) -> Work:
     return OPERATOR_TYPES[layer.type].work_of(layer.parameters)
-
-
-def _products_of_pass(layer: Layer, pass_: str) -> float:
-    """Matrix products of a pass over those of the forward pass."""
-    if OPERATOR_TYPES[layer.type].product == "attention":
-        return {"forward": 1.0, "backward_input": 2.5}.get(pass_, 0.0)
-    return 1.0
 
 
 def _runs(layer: Layer, pass_: str) -> int:

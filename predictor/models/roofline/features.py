@@ -95,7 +95,8 @@ class FamilyKernels:
     def _bytes(self) -> Array:
         """In fp32, whatever the mode; of kernels that autocast runs in float32, with those of casts."""
         fp32 = _FP32_BYTES * (self.columns["elements"] * self.batch_size + self.columns["elements_fixed"])
-        return self.xp.where(self._in_float32, self.columns["in_float32"], 1.0) * fp32
+        cast: Array = fp32 * self.xp.where(self._in_float32, self.columns["in_float32"], 1.0)
+        return cast
 
     @cached_property
     def _in_float32(self) -> Any:
