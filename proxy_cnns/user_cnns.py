@@ -31,6 +31,8 @@ _PACKAGES = {
 }
 """Packages that a user's file may import: name, and how they are installed."""
 
+_MOST_NAMES = 6  # of a file's functions and classes, in a message
+
 
 def builder_of(text: str) -> Builder | None:
     """Read ``FILE.py:make_model``; None if `text` is not of this form.
@@ -44,7 +46,11 @@ def builder_of(text: str) -> Builder | None:
     if not Path(path).is_file():
         raise SchemaError(f"{path} is not a file. Give the path of a Python file, as FILE.py:make_model.")
     if path == text:
-        raise SchemaError(f"{text} names no function. Give the one that makes the CNN: {text}:make_model.")
+        names = re.findall(
+            r"^(?:class|def)\s+([A-Za-z]\w*)", Path(path).read_text("utf-8", "replace"), re.MULTILINE
+        )
+        one_of = " or ".join(f"{text}:{name}" for name in names[:_MOST_NAMES] or ["make_model"])
+        raise SchemaError(f"{text} names no function. Give the one that makes the CNN: {one_of}.")
     return Builder(Path(path), function)
 
 
@@ -98,7 +104,7 @@ def user_name(builder: Builder) -> str:
     return f"{builder.path.stem}.{builder.function}"
 
 
-def _refuse_missing_framework(path: str | Path, error: Exception) -> None:
+def _refuse_missing_framework(path: str | Path, error: BaseException) -> None:
     package = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else ""
     if package in _PACKAGES:
         name, step = _PACKAGES[package]
@@ -106,7 +112,7 @@ def _refuse_missing_framework(path: str | Path, error: Exception) -> None:
 
 
 def _module(path: Path) -> Any:
-    """Load a file as a module of its own name, once, with its folder open to its imports."""
+    """Load a file as a module of its own name, once, with its folder open to its imports, and no arguments."""
     path = path.resolve()
     name = f"epochcast_user_{path.stem}_{abs(hash(path)):x}"
     if name in sys.modules:
@@ -118,13 +124,18 @@ def _module(path: Path) -> Any:
     sys.modules[name] = module
     os.environ.setdefault("KERAS_BACKEND", "torch")  # on which a Keras model of the file can be read
     sys.path.insert(0, str(path.parent))
+    arguments, sys.argv = sys.argv, [str(path)]  # a parser of the file's shall not read the command's
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         _refuse_missing_framework(path, error)
-        raise SchemaError(f"{path} does not run: {type(error).__name__}: {error}.") from error
+        raise SchemaError(
+            f"{path} does not run without arguments: {type(error).__name__}: {error}. Only what makes the CNN is "
+            "needed: put it into a file of its own, without the rest of the script, or install what is missing."
+        ) from error
     finally:
+        sys.argv = arguments
         sys.path.remove(str(path.parent))
     return module
 

@@ -80,6 +80,7 @@ def test_a_folder_without_images_is_refused_with_the_next_step(tmp_path):
         images_of(tmp_path, 9)
 
 
+_PARSER = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--data', "
 _CODE = """
 def broken():
     raise RuntimeError("no weights here")
@@ -106,7 +107,14 @@ made = Made()
         (_CODE, "needs", "without arguments"),
         (_CODE, "made", "is a Made, not a function"),
         ("import package_that_does_not_exist\n", "make_model", "package_that_does_not_exist"),
-        (_CODE, None, "names no function"),
+        (_CODE, None, r"names no function\. Give the one that makes the CNN: \S*mine.py:\w+ or "),
+        ("x = 1\n", None, "mine.py:make_model"),
+        (
+            _PARSER + "required=True)\nparser.parse_args()\n",
+            "make_model",
+            "without arguments: SystemExit: 2. Only what makes",
+        ),
+        (_PARSER + "default='6')\nmake_model = parser.parse_args()\n", "made", "has no function 'made'"),
     ],
 )
 def test_a_users_file_that_makes_no_cnn_is_refused_with_the_reason(tmp_path, code, function, words):
