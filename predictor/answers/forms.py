@@ -97,9 +97,7 @@ def dear_forms(
     for i, (operator, layers) in enumerate(names.items()):
         count = len(layers) * table.parts
         forms: dict[str, float] = {}
-        if (
-            operator.sliced and operator.type == "batch_norm"
-        ):  # the convolution before it copies the slice instead
+        if operator.sliced and operator.type == "batch_norm":  # else the convolution copies the slice
             slice_ = copies_between([replace(operator, type="conv2d")], mode.precision, own_format)
             copied_ms = slice_.ms(size, device_rates(gpu.name, mode.precision))
             forms[_AFTER] = times_ms([replace(operator, sliced=False)], own_format)[0] + copied_ms[0, 0]

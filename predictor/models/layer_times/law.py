@@ -18,17 +18,9 @@ from predictor.models.forecast import Kind, Reason
 from predictor.models.layer_times.library import OperatorSource
 from predictor.models.layer_times.times import BEYOND, CARRIED, FARAWAY, NEAR, RUNG_OF, UNKNOWN, DeviceMode
 from predictor.operator_types import OPERATOR_CLASSES
+from predictor.operators import work
 from predictor.operators.operators import Operator, Operators, as_run, in_fp32, operators_of
 from predictor.operators.optimizers import Update, loop_ms, passes_over_measured
-from predictor.operators.work import (
-    Copies,
-    copies_between,
-    device_cache_bytes,
-    device_rates,
-    in_cnn_ms,
-    moved_bytes,
-    operator_class,
-)
 
 CLASSES = ("depthwise", *dict.fromkeys(OPERATOR_CLASSES.values()))
 """Operator classes; an answer splits its time among them."""
@@ -300,7 +292,7 @@ def sums_of_each(
     mode = libraries[0].mode._replace(gpu="", autotune=False)
     own, batches = _in_mode(table, fp32_products, mode), batch_sizes / table.parts
     times = [library.times(own.running, batches) for library in libraries]
-    rates = [device_rates(library.mode.gpu, library.mode.precision) for library in libraries]
+    rates = [work.device_rates(library.mode.gpu, library.mode.precision) for library in libraries]
     gpu_ms, beyond, shape = (
         np.array([getattr(of_library, name) for of_library in times])
         for name in ("gpu_ms", "beyond", "shape")
@@ -308,14 +300,14 @@ def sums_of_each(
     modes = [(library.mode.gpu, library.mode.precision) for library in libraries]
     for i, (gpu, precision) in enumerate(modes):
         if own.copies is not None and not is_cpu(gpu):
-            gpu_ms[i] = in_cnn_ms(gpu_ms[i], own.copies, batches, gpu, precision)
+            gpu_ms[i] = work.in_cnn_ms(gpu_ms[i], own.copies, batches, gpu, precision)
     weighted = own.counts[:, None] * gpu_ms
     for i in own.updates:
         if update:
             weighted[:, i] *= passes_over_measured(update, mode.framework)
             weighted[:, i] = np.maximum(weighted[:, i], loop_ms(update, own.operators[i].n_tensors))
     n, n_sizes = len(times), batches.size
-    caches = [device_cache_bytes(library.mode.gpu) for library in libraries]
+    caches = [work.device_cache_bytes(library.mode.gpu) for library in libraries]
     pairs, sizes = (
         zip([of_gpu.element_bytes for of_gpu in rates], caches, strict=True),
         tuple(batches.tolist()),
@@ -366,7 +358,7 @@ class _InMode:
     of_class: Array
     gradients: NDArray[np.bool_]
     updates: list[int]
-    copies: Copies | None
+    copies: work.Copies | None
 
 
 @lru_cache(maxsize=256)
@@ -376,7 +368,9 @@ def _in_mode(table: LayerTable, fp32_products: bool, mode: DeviceMode) -> _InMod
     half = ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"]
     counted = operators_of(table, channels_last=mode.memory_format == "channels_last", half=half)
     enqueued = counted if table is table.without_recomputing() else operators_of(table, by_host=True)
-    class_of = np.array([CLASSES.index(operator_class(operator)) for operator in operators], dtype=np.intp)
+    class_of = np.array(
+        [CLASSES.index(work.operator_class(operator)) for operator in operators], dtype=np.intp
+    )
     return _InMode(
         operators,
         operators_in(operators, mode),
@@ -386,7 +380,7 @@ def _in_mode(table: LayerTable, fp32_products: bool, mode: DeviceMode) -> _InMod
         1.0 * (class_of == np.arange(len(CLASSES))[:, None]),
         np.array([operator.passes == "forward" for operator in operators], dtype=bool),
         [i for i, operator in enumerate(operators) if operator.type == "optimizer"],
-        copies_between(operators, mode.precision, mode.memory_format)
+        work.copies_between(operators, mode.precision, mode.memory_format)
         if mode.framework == "pytorch"
         else None,
     )
@@ -405,7 +399,7 @@ def _shares_by_size(
     operators: Operators, batch_sizes: tuple[float, ...], element_bytes: int, cache: float | None
 ) -> Array:
     """Share of each operator at each size, (n_operators, n_batches, len(SIZES)), which sum to 1; cached."""
-    moved = moved_bytes(operators, np.array(batch_sizes), element_bytes)
+    moved = work.moved_bytes(operators, np.array(batch_sizes), element_bytes)
     doublings = np.log2(np.maximum(moved, 1.0) / cache) if cache else np.full(moved.shape, SIZES[-1])
     step = SIZES[1] - SIZES[0]
     near: Array = 1.0 - np.abs(np.clip(doublings, SIZES[0], SIZES[-1])[:, :, None] - np.array(SIZES)) / step
