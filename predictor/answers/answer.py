@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from functools import cache, cached_property, lru_cache
 from itertools import chain, repeat
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
     from predictor.models.input_pipeline import Feed
     from predictor.models.served import Model
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,17 +231,14 @@ def columns_of(rows: OfferRows, best: NDArray[np.bool_]) -> dict[str, Values]:
     iterations, numbers = rows.iterations, rows.numbers
     question, table, n = iterations.resolved.question, iterations.table, len(iterations.device)
     samples, reasons = iterations.resolved.samples, iterations.reasons()
-    of_keys = {
-        id(reasons_of_row): reasons_of_row for reasons_of_row in reasons
-    }  # batch sizes share their tuples
-    answered_reasons = {key: _answered(reasons_of_row) for key, reasons_of_row in of_keys.items()}
-
-    used, device = _used(iterations.device)
-    devices = [iterations.devices.pairs[place] for place in used]
-    used_offers, offer = _used(rows.offer)
-    offers = [rows.offers.offers[place] for place in used_offers]
-    used_teams, team = _used(iterations.team)
-    teams = [iterations.teams[place] for place in used_teams]
+    of_keys = {id(own): own for own in reasons}  # batch sizes share their tuples
+    answered_reasons = {key: _answered(own) for key, own in of_keys.items()}
+    in_words = iterations.devices.words
+    described = list(zip(iterations.devices.pairs, *in_words.values(), strict=True))
+    of_devices, device = _used(described, iterations.device)
+    devices, *words = map(list, zip(*of_devices, strict=True))
+    offers, offer = _used(rows.offers.offers, rows.offer)
+    teams, team = _used(iterations.teams, iterations.team)
     no_codes = np.zeros(n, dtype=np.int64)
     largest, per_gpu = np.zeros(n), numbers["per_gpu"]
     for count in set(per_gpu.tolist()):
@@ -264,28 +263,27 @@ def columns_of(rows: OfferRows, best: NDArray[np.bool_]) -> dict[str, Values]:
         "memory_estimate_validated": Coded([question.framework == MEASURED_FRAMEWORK], no_codes),
         "energy_basis": Coded([energy_basis(gpu, bool(iterations.beside)) for gpu, _ in devices], device),
         "co2_basis": Coded([co2_basis(question.region, rent) for rent in offers], offer),
-        **{name: Coded([words[place] for place in used], device) for name, words in iterations.devices.words.items()},
+        **{name: Coded(own, device) for name, own in zip(in_words, words, strict=True)},
         "largest_batch_size": _whole(largest * numbers["gpus_used"]),
         "best_batch": best,
-        "extrapolates": [answered_reasons[id(reasons_of_row)] for reasons_of_row in reasons],
+        "extrapolates": [answered_reasons[id(own)] for own in reasons],
     }  # fmt: skip
 
 
 _answered = lru_cache(maxsize=4096)(as_answered)  # GPUs and batch sizes share a few reasons
 
 
-def _used(places: Places) -> tuple[list[int], Places]:
-    """The places that are used, and at which of them each lies."""
+def _used(values: Sequence[T], places: Places) -> tuple[list[T], Places]:
+    """The values that are used at these places, and the place of each among them."""
     used = np.flatnonzero(np.bincount(places))  # a fifth of the time of np.unique, which loads numpy.ma first
-    return used.tolist(), np.searchsorted(used, places)
+    return [values[place] for place in used.tolist()], np.searchsorted(used, places)
 
 
 def _whole(numbers: NDArray[np.float64]) -> Values:
     """Whole numbers; None for NaN."""
-    unknown = np.isnan(numbers)
-    if not unknown.any():
-        return numbers.astype(np.int64)
-    return [None if value != value else int(value) for value in numbers.tolist()]
+    if np.isnan(numbers).any():
+        return [None if value is None else int(value) for value in plain(numbers)]
+    return numbers.astype(np.int64)
 
 
 def plain(values: Values) -> list[Any]:
