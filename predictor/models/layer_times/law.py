@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -292,27 +293,24 @@ def sums_of_each(
     mode = libraries[0].mode._replace(gpu="", autotune=False)
     own, batches = _in_mode(table, fp32_products, mode), batch_sizes / table.parts
     times = [library.times(own.running, batches) for library in libraries]
-    rates = [work.device_rates(library.mode.gpu, library.mode.precision) for library in libraries]
-    gpu_ms, beyond, shape = (
-        np.array([getattr(of_library, name) for of_library in times])
-        for name in ("gpu_ms", "beyond", "shape")
-    )
-    modes = [(library.mode.gpu, library.mode.precision) for library in libraries]
-    for i, (gpu, precision) in enumerate(modes):
-        if own.copies is not None and not is_cpu(gpu):
-            gpu_ms[i] = work.in_cnn_ms(gpu_ms[i], own.copies, batches, gpu, precision)
+    rates = [work.device_rates(library.mode.gpu, mode.precision) for library in libraries]
+    gpu_ms, beyond, shape = (np.array(column) for column in zip(*map(_COLUMNS, times), strict=True))
+    for i, library in enumerate(libraries):
+        if own.copies is not None and not is_cpu(library.mode.gpu):
+            gpu_ms[i] = work.in_cnn_ms(gpu_ms[i], own.copies, batches, library.mode.gpu, mode.precision)
     weighted = own.counts[:, None] * gpu_ms
     for i in own.updates:
         if update:
-            weighted[:, i] *= passes_over_measured(update, mode.framework)
-            weighted[:, i] = np.maximum(weighted[:, i], loop_ms(update, own.operators[i].n_tensors))
-    n, n_sizes = len(times), batches.size
-    caches = [work.device_cache_bytes(library.mode.gpu) for library in libraries]
-    pairs, sizes = (
-        zip([of_gpu.element_bytes for of_gpu in rates], caches, strict=True),
-        tuple(batches.tolist()),
-    )
-    shares = weighted[..., None] * np.array([_shares_by_size(own.operators, sizes, *pair) for pair in pairs])
+            passes = passes_over_measured(update, mode.framework)
+            weighted[:, i] = np.maximum(passes * weighted[:, i], loop_ms(update, own.operators[i].n_tensors))
+    n, n_sizes, sizes = len(times), batches.size, tuple(batches.tolist())
+    near = [
+        _shares_by_size(
+            own.operators, sizes, of_device.element_bytes, work.device_cache_bytes(library.mode.gpu)
+        )
+        for library, of_device in zip(libraries, rates, strict=True)
+    ]
+    shares = weighted[..., None] * np.array(near)
     by_class = own.of_class @ shares.reshape(n, len(own.operators), -1)
     sized = by_class.reshape(n, len(CLASSES), n_sizes, len(SIZES)).transpose(0, 1, 3, 2)
     support = (beyond.astype(np.intp) % 3 + 3 * np.arange(n)[:, None, None]) * len(RUNG_OF) + shape
@@ -330,15 +328,14 @@ def sums_of_each(
                 if key not in names:
                     names[key] = _named_each(kind, own.running, is_kind)
                 named[kind] = names[key]
-        of_all, of_gradients = (
-            (float(number @ host_ms), float(number.sum()))
-            for number, host_ms in (
-                (own.enqueued, of_library.host_ms),
-                (own.counts[own.gradients], of_library.host_ms[own.gradients]),
-            )
-        )
+        host_ms, of_sums = of_library.host_ms, own.counts[own.gradients]
+        of_all = float(own.enqueued @ host_ms), float(own.enqueued.sum())
+        of_gradients = float(of_sums @ host_ms[own.gradients]), float(of_sums.sum())
         totals.append(OperatorTotals(sized[i], by_support[i], *of_all, named, *of_gradients))
     return totals
+
+
+_COLUMNS = attrgetter("gpu_ms", "beyond", "shape")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -91,12 +91,13 @@ class FamilyKernels:
     def _flops(self) -> Array:
         return self.columns["flops"] * self.batch_size
 
-    @property
-    def _bytes(self) -> Array:
+    @cached_property
+    def _bytes(self) -> Any:
         """In fp32, whatever the mode; of kernels that autocast runs in float32, with those of casts."""
         fp32 = _FP32_BYTES * (self.columns["elements"] * self.batch_size + self.columns["elements_fixed"])
-        cast: Array = fp32 * self.xp.where(self._in_float32, self.columns["in_float32"], 1.0)
-        return cast
+        if not self.xp.any(self._in_float32):
+            return fp32  # of the same size on all GPUs
+        return self.xp.where(self._in_float32, self.columns["in_float32"], 1.0) * fp32
 
     @cached_property
     def _in_float32(self) -> Any:
@@ -110,7 +111,7 @@ class FamilyKernels:
         return self.rates.fp32_flop_per_ms / in_mode
 
     @cached_property
-    def _joined(self) -> Array:
+    def _joined(self) -> Any:
         """Square of the time by FLOPs and bytes over that by FLOPs, in fp32."""
         squared = (self._bytes / self._flops) ** 2
         return squared * (self.rates.fp32_flop_per_ms / self.rates.bytes_per_ms) ** 2 + 1.0

@@ -42,6 +42,7 @@ from predictor.models.roofline.terms import (
     autocasts_of,
     conditions_of,
     gained,
+    is_faster,
     known_as,
     rates_of_contexts,
     terms_under,
@@ -223,14 +224,14 @@ class RooflineLaw:
             weights, numbers = np.array(list(distinct.values())), {key: i for i, key in enumerate(distinct)}
             row = np.array([numbers[id(of_context)] for of_context in of_each])
             rates, end = rates_of_contexts(own, xp, (-1, 1, 1)), 0
+            any_faster = any(map(is_faster, own))
             autocasts = xp.asarray(autocasts_of(own)[:, None, None])
             # What one class takes too little of, where a GPU was measured, another takes too much of.
             unmeasured = xp.asarray(1.0 - np.array(has_deviations)[:, None, None])
             for group, features in zip(groups, of_batch, strict=True):
                 of_gpus = FamilyKernels(group.family, group.columns, sizes, rates, xp, autocasts)
                 log_times = _weighted(weights[:, 0, group.places], row, group, features, of_gpus)
-                faster = of_gpus.is_gaining()
-                if xp.any(faster):
+                if any_faster and xp.any(faster := of_gpus.is_gaining()):
                     more = _weighted(weights[:, 1, group.places], row, group, features, of_gpus)
                     log_times = log_times - xp.where(faster, gained(of_gpus.gain() + more, xp), 0.0)
                 times = xp.exp(log_times) * of_gpus.base_ms
