@@ -46,22 +46,15 @@ class Update:
 
 
 class Rehearsal:
-    """Counts what an update reads, writes and holds beside, in bytes, while it runs once more."""
+    """Counts what an update reads, writes and holds beside, in bytes, while it runs once more.
+
+    `passed`: bytes read and written by functions of lists in one kernel, of lists, and of one tensor after the other.
+    """
 
     def __init__(self) -> None:
         self.copied = 0
         self._held = 0
-        self._passed = {"fused": 0, "foreach": 0, "loop": 0}
-
-    @property
-    def passed(self) -> int:
-        """Bytes read and written."""
-        return sum(self._passed.values())
-
-    @property
-    def form(self) -> str:
-        """Kind of the functions that pass most: of lists in one kernel, of lists, or of one tensor after the other."""
-        return max(self._passed, key=lambda form: self._passed[form])
+        self.passed = {"fused": 0, "foreach": 0, "loop": 0}
 
     def add(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Count an operator that has run."""
@@ -74,10 +67,10 @@ class Rehearsal:
         own = {id(tensor) for tensor in tensors_of(given.values())}
         made = [tensor for tensor in tensors_of(result) if id(tensor) not in own and not func.is_view]
         fills = not name.startswith(("empty", "new_empty"))
-        form = next((form for form in self._passed if name.startswith(f"_{form}_")), "loop")
+        form = next((form for form in self.passed if name.startswith(f"_{form}_")), "loop")
         if not func.is_view:
             passes = (read.values(), (given[key] for key in written if key in given), made if fills else ())
-            self._passed[form] += sum(map(_bytes, passes))
+            self.passed[form] += sum(map(_bytes, passes))
         for tensor in made:
             size = _bytes([tensor])
             self._held += size
@@ -101,7 +94,7 @@ def following_optimizers(updates: list[Update], mode: Any, note: Note) -> Iterat
 
     numbers: dict[int, int] = {}
     running: list[tuple[int, Any]] = []  # updates, one within another, and their closures
-    rehearsed: dict[int, Update] = {}
+    rehearsed: dict[int, dict[str, Any]] = {}  # fields of `Update` by the optimizer's number
 
     def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         if not mode.is_on() or mode.rehearsal is not None:
@@ -134,14 +127,11 @@ def following_optimizers(updates: list[Update], mode: Any, note: Note) -> Iterat
         position, closure = running.pop()
         by = updates[position].by
         if by not in rehearsed:
-            rehearsed[by] = rehearse(optimizer, closure, updates[position])
-        of = rehearsed[by]
-        updates[position] = replace(
-            updates[position], bytes=of.bytes, kept=of.kept, passed=of.passed, copied=of.copied, form=of.form
-        )
+            rehearsed[by] = rehearse(optimizer, closure)
+        updates[position] = replace(updates[position], **rehearsed[by])
         mode.updating -= 1
 
-    def rehearse(optimizer: Any, closure: Any, update: Update) -> Update:
+    def rehearse(optimizer: Any, closure: Any) -> dict[str, Any]:
         """Run an update once more, now that the optimizer has its states."""
         mode.rehearsal = rehearsal = Rehearsal()
         step = type(optimizer).step
@@ -151,14 +141,13 @@ def following_optimizers(updates: list[Update], mode: Any, note: Note) -> Iterat
             mode.rehearsal = None
         updated = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         states = [value for p in updated for value in tensors_of(dict(optimizer.state.get(p, {})).values())]
-        return replace(
-            update,
-            bytes=_bytes(updated),
-            kept=_bytes(states),
-            passed=rehearsal.passed,
-            copied=rehearsal.copied,
-            form=rehearsal.form,
-        )
+        passed = rehearsal.passed
+        counts = {
+            "passed": sum(passed.values()),
+            "copied": rehearsal.copied,
+            "form": max(passed, key=lambda form: passed[form]),
+        }
+        return counts | {"bytes": _bytes(updated), "kept": _bytes(states)}
 
     # In dictionaries of their own: optimizers of other threads may be going through those that are there.
     added = {"_global_optimizer_pre_hooks": before, "_global_optimizer_post_hooks": after}
