@@ -234,7 +234,9 @@ def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
         _only_one(len(ResolvedQuestion.of(question).tables) * len(ResolvedQuestion.of(question).devices))
         checkup = check(replace(question, batch_sizes=[usual_batch_size(question)]), speed, epochs)
         return replace(checkup, usual_batch_size=True)
-    row = _only_row(question)
+    rows = answer(question).rows()
+    _only_one(len(rows))
+    row = rows[0]
     measured_ms = _iteration_ms(speed, row)
     verdict = "normal" if row.low_ms <= measured_ms <= row.high_ms else "slow"
     verdict = "fast" if measured_ms < row.low_ms else verdict
@@ -275,12 +277,6 @@ def _only_one(n_trainings: int) -> None:
     if n_trainings != 1:
         asks = f"a speed is that of one training, and this asks about {n_trainings}"
         raise SchemaError(f"{asks}. Give one CNN, GPU and batch size.")
-
-
-def _only_row(question: Question) -> PredictionRow:
-    rows = answer(question).rows()
-    _only_one(len(rows))
-    return rows[0]
 
 
 def _iteration_ms(speed: Speed, row: PredictionRow) -> float:

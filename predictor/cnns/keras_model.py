@@ -81,8 +81,9 @@ def from_keras_file(path: str | PathLike[str], image_size: int | None = None) ->
     try:
         model = keras.models.load_model(path, compile=False)
     except Exception as error:  # classes, versions and damages, each with an exception of its own
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise SchemaError(
-            f"{path} cannot be read as a Keras model: {_first_line(error)}. A model with classes of its own is given "
+            f"{path} cannot be read as a Keras model: {reason}. A model with classes of its own is given "
             "as FILE.py:make_model, a function that returns it."
         ) from error
     return from_keras(model, image_size, path.stem)
@@ -327,7 +328,3 @@ def _warnings(model: Any, recorder: Recorder) -> tuple[TableWarning, ...]:
             "followed. Export it to ONNX, model.export('mine.onnx', format='onnx'), and give that file."
         )
     return tuple(warnings)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
