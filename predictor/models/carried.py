@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from predictor.arrays import Array
+from predictor.arrays import Array, weighted_sums
 from predictor.catalogue.devices import all_gpus, rates_of, short_name
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
@@ -80,7 +80,7 @@ def carried_types(
         if entry.product is not None:  # no faster than its peak
             flops = np.array([operator_work(operator)[0] for operator in operators])[:, None] * batches
             ms = np.maximum(ms, [flops / here.flop_per_ms for here in rates])
-        of_type = np.einsum("o,gob->gb", counts, ms)
+        of_type = weighted_sums(counts[None], ms)
         waits = entry.is_recurrent or entry.loops is not None or any(map(is_depthwise, operators))
         spreads = [_SPREAD if here.tensor == there.tensor else _OF_OTHER_UNITS for here in rates]
         gpu_ms += of_type

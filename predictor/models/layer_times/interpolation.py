@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.arrays import Array
+from predictor.arrays import Array, weighted_sums
 from predictor.catalogue.devices import Rates
 from predictor.errors import ArtifactError
 from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
@@ -191,12 +191,11 @@ class Neighbourhood:
 
     def mean(self, values: Array) -> Array:
         """Weighted means (n_asked, ...) of the library's `values` (n_library, ...) over each operator's neighbours."""
-        mean: Array = np.einsum("ak,ak...->a...", self.weights, values[self.rows])
-        return mean
+        return weighted_sums(self.weights, values[self.rows])
 
     def shrunk(self, rows: NDArray[np.intp], values: Array) -> Array:
         """`mean` of the operators at positions `rows`, times their `closeness`: 0 where no neighbour is near."""
-        near = np.einsum("ak,ak...->a...", self.weights[rows], values[self.rows[rows]])
+        near = weighted_sums(self.weights[rows], values[self.rows[rows]])
         shrunk: Array = self.closeness[rows].reshape(-1, *[1] * (near.ndim - 1)) * near
         return shrunk
 

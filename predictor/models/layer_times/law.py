@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.arrays import Array
+from predictor.arrays import Array, sums_in_order
 from predictor.catalogue.devices import ELEMENT_BYTES, is_cpu
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import Kind, Reason
@@ -92,8 +92,8 @@ class OperatorTotals:
     @cached_property
     def shares(self) -> dict[int, Array]:
         """Share of the time, (n_batches,), of operators with each support but `MEASURED`."""
-        of_support = self.support_ms.sum(axis=1)
-        total = of_support.sum(axis=0)
+        of_support = sums_in_order(self.support_ms, axis=1)
+        total = sums_in_order(of_support)
         return {kind: of_support[kind] / total for kind in (CARRIED, NEAR, *_UNSURE)}
 
     @property
@@ -110,11 +110,14 @@ class OperatorTotals:
         own = np.where(self.class_ms > 0, self.class_ms, 1.0)
         specified_ms = np.stack([class_ms.get(name, ms) for name, ms in zip(CLASSES, own, strict=True)])
         ratio = np.where(_SPECIFIED_PLACES, specified_ms / own, 1.0)
-        added = (self.support_ms * (ratio - 1.0)).sum(axis=0) / own
+        added = sums_in_order(self.support_ms * (ratio - 1.0)) / own
         sized_ms, beyond_ms = self.sized_ms * (1.0 + added)[:, None], self.beyond_ms * ratio
         after = replace(self, sized_ms=sized_ms, beyond_ms=beyond_ms, specified_width=half_width)
-        specified = (after.support_ms * _SPECIFIED_PLACES).sum(axis=(0, 1))
-        return replace(after, specified=specified / after.support_ms.sum(axis=(0, 1)))
+        specified, total = (
+            sums_in_order(sums_in_order(ms))
+            for ms in (after.support_ms * _SPECIFIED_PLACES, after.support_ms)
+        )
+        return replace(after, specified=specified / total)
 
     @property
     def class_ms(self) -> Array:
@@ -194,7 +197,7 @@ class SummingLaw:
 
     def gpu_ms(self, sums: OperatorTotals) -> Array:
         """GPU time of one iteration, in ms, (n_batches,)."""
-        weighted = self._weighted(sums).sum(axis=0)
+        weighted = sums_in_order(self._weighted(sums))
         busy: Array = weighted + self.operator_ms * sums.n_operators + self.iteration_ms
         return busy
 
@@ -205,7 +208,10 @@ class SummingLaw:
 
     def rung_ms(self, sums: OperatorTotals) -> dict[str, dict[str, Array]]:
         """GPU time by rung and operator class; rungs and classes without time are left out."""
-        weighted, total = self._weighted(sums), np.maximum(sums.support_ms.sum(axis=0), np.finfo(float).tiny)
+        weighted, total = (
+            self._weighted(sums),
+            np.maximum(sums_in_order(sums.support_ms), np.finfo(float).tiny),
+        )
         shares = {rung: np.zeros(total.shape) for rung in dict.fromkeys(RUNG_OF.values())}
         for kind, rung in RUNG_OF.items():
             shares[rung] += sums.support_ms[kind] / total
@@ -224,7 +230,7 @@ class SummingLaw:
     def _weighted(self, sums: OperatorTotals) -> Array:
         """Times of the classes in an iteration, (len(CLASSES), n_batches)."""
         factors = self.weight + SIZED[:, None] * np.array([*self.size_weights, 0.0])
-        weighted: Array = np.einsum("cs,csb->cb", factors, sums.sized_ms)
+        weighted: Array = (factors[..., None] * sums.sized_ms).sum(axis=1)
         return weighted
 
     def half_widths(self, sums: OperatorTotals) -> tuple[Array, Array]:
@@ -311,7 +317,9 @@ def sums_of_each(
         for library, of_device in zip(libraries, rates, strict=True)
     ]
     shares = weighted[..., None] * np.array(near)
-    by_class = own.of_class @ shares.reshape(n, len(own.operators), -1)
+    own_class = np.arange(n)[:, None] * len(CLASSES) + own.class_of
+    place = own_class[..., None] * n_sizes * len(SIZES) + np.arange(n_sizes * len(SIZES))
+    by_class = np.bincount(place.ravel(), shares.ravel(), n * len(CLASSES) * n_sizes * len(SIZES))
     sized = by_class.reshape(n, len(CLASSES), n_sizes, len(SIZES)).transpose(0, 1, 3, 2)
     support = (beyond.astype(np.intp) % 3 + 3 * np.arange(n)[:, None, None]) * len(RUNG_OF) + shape
     cell = (support * len(CLASSES) + own.class_of[:, None]) * n_sizes + np.arange(n_sizes)
@@ -343,8 +351,8 @@ class _InMode:
     """What neither batch size nor GPU changes of a CNN's operators in a mode.
 
     `running`: `operators` as of `operators_in`. `counts` and `enqueued`: how often each runs, and is enqueued.
-    `class_of`: number of an operator's class; `of_class` (n_classes, n_operators) is 1 there. `gradients`: which sum
-    gradients. `updates`: positions of optimizers. `copies`: between them, in PyTorch on a GPU.
+    `class_of`: number of an operator's class. `gradients`: which sum gradients. `updates`: positions of optimizers.
+    `copies`: between them, in PyTorch on a GPU.
     """
 
     operators: Operators
@@ -352,7 +360,6 @@ class _InMode:
     counts: Array
     enqueued: Array
     class_of: NDArray[np.intp]
-    of_class: Array
     gradients: NDArray[np.bool_]
     updates: list[int]
     copies: work.Copies | None
@@ -374,7 +381,6 @@ def _in_mode(table: LayerTable, fp32_products: bool, mode: DeviceMode) -> _InMod
         np.array(list(counted.values()), dtype=float),
         np.array(list(enqueued.values()), dtype=float),
         class_of,
-        1.0 * (class_of == np.arange(len(CLASSES))[:, None]),
         np.array([operator.passes == "forward" for operator in operators], dtype=bool),
         [i for i, operator in enumerate(operators) if operator.type == "optimizer"],
         work.copies_between(operators, mode.precision, mode.memory_format)

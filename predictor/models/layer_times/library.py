@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.arrays import Array, distinct_values
+from predictor.arrays import Array, distinct_values, weighted_sums
 from predictor.catalogue.devices import Rates, all_gpus, design_of, find_gpu, is_cpu
 from predictor.errors import SchemaError
 from predictor.models.forecast import Reason
@@ -383,8 +383,7 @@ class OperatorLibrary:
             for operators in (neighbours, own)
         ]
         rows = np.searchsorted(used, lookup.near.rows[lookup.wide])
-        mean: Array = np.einsum("ak,ak...->a...", lookup.near.weights[lookup.wide], ratios[0][rows])
-        return ratios[1] - mean
+        return ratios[1] - weighted_sums(lookup.near.weights[lookup.wide], ratios[0][rows])
 
     def _by_trees(
         self, lookup: _Lookup, positions: NDArray[np.intp], batches: Array

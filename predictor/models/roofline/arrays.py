@@ -27,6 +27,18 @@ class Arrays:
     to_numpy: Callable[[Any], NDArray[np.float64]]
     n_at_once: int = 2**17
 
+    def sums(self, values: Any, starts: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Sums of `values` (n, n_values, n_more) from each start to the next along the second axis.
+
+        NumPy's `reduceat` adds up in one order, whatever `n` and `n_more` are; `matmul` and `sum` do not.
+        """
+        if self.xp is np:
+            return np.add.reduceat(values, starts, axis=1)
+        spans = zip(starts, [*starts[1:], values.shape[1]], strict=True)
+        return self.to_numpy(
+            self.xp.stack([self.xp.sum(values[:, int(a) : int(b), :], axis=1) for a, b in spans], axis=1)
+        )
+
     def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
         """Pickled by the name of the device, for modules cannot be."""
         return arrays_on, ("cpu" if self.xp is np else "cuda",)

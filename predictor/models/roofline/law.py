@@ -215,7 +215,7 @@ class RooflineLaw:
         groups = _groups(kernels, xp)
         of_batch = [[*batch_features(group.family, group.columns, sizes, xp).values()] for group in groups]
         classes = [name for group in groups for name in group.classes]
-        by_class = np.empty((len(contexts), len(classes), batches.size))
+        by_class = np.empty((len(contexts), batches.size, len(classes)))
         n_at_once = max(1, self.arrays.n_at_once // (kernels.count.size * batches.size))
         for start in range(0, len(contexts), n_at_once):
             own = contexts[start : start + n_at_once]
@@ -240,9 +240,9 @@ class RooflineLaw:
                 if group.loops:
                     times = times + _looping_ms(group.columns, own, sizes, rates, xp)
                 first, end = end, end + len(group.classes)
-                of_classes = self.arrays.to_numpy(xp.matmul(group.counts, times))
-                by_class[start : start + n_at_once, first:end] = of_classes
-        return classes, by_class
+                of_classes = self.arrays.sums(times * group.count, group.starts)
+                by_class[start : start + n_at_once, :, first:end] = of_classes.transpose(0, 2, 1)
+        return classes, by_class.transpose(0, 2, 1)
 
     def _of_context(self, context: KernelContext) -> tuple[Array, bool]:
         """Weights of all features in fp32 and of its mode's gain, (2, n_features); whether its GPU has deviations.
@@ -307,15 +307,16 @@ _PLACES = np.cumsum([0, *(len(EVERY_FEATURE[name]) for name in KERNEL_CLASSES)])
 class _Group:
     """Kernels of one family of a CNN, and what neither batch size nor GPU changes of them.
 
-    `columns` are (n_kernels, 1) and `counts` (n_classes, n_kernels), of the library that computes: how often a kernel
-    runs, 0 in the rows of other classes than its own. `shape` (n_kernels, n_shape_features) are its features, `places`
+    `columns` and `count`, how often a kernel runs, are (n_kernels, 1) and of the library that computes. `starts`: first
+    kernel of each of `classes`. `shape` (n_kernels, n_shape_features) are its features, `places`
     (n_kernels, n_features) the places of its weights among those of all classes.
     """
 
     family: str
     classes: list[str]
     columns: dict[str, Any]
-    counts: Any
+    starts: NDArray[np.intp]
+    count: Any
     shape: Array
     places: NDArray[np.intp]
     loops: bool
@@ -330,17 +331,19 @@ def _groups(kernels: Kernels, xp: ModuleType) -> list[_Group]:
         chosen = np.flatnonzero(family_of == family)
         if not chosen.size:
             continue
+        chosen = chosen[np.argsort(kernels.kernel_class[chosen], kind="stable")]
         columns = {key: values[chosen] for key, values in kernels.columns.items()}
-        numbers, class_of = np.unique(kernels.kernel_class[chosen], return_inverse=True)
-        counts = np.where(np.arange(numbers.size)[:, None] == class_of, kernels.count[chosen], 0.0)
+        own_class = kernels.kernel_class[chosen]
+        numbers, first = np.unique(own_class, return_index=True)
         groups.append(
             _Group(
                 family,
                 [KERNEL_CLASSES[number] for number in numbers],
                 {key: xp.asarray(values[:, None]) for key, values in columns.items()},
-                xp.asarray(counts),
+                first,
+                xp.asarray(kernels.count[chosen, None]),
                 np.stack([*shape_features(family, columns).values()], axis=1),
-                _PLACES[numbers[class_of], None] + np.arange(len(FEATURES_OF_FAMILY[family])),
+                _PLACES[own_class, None] + np.arange(len(FEATURES_OF_FAMILY[family])),
                 bool(np.any(columns["loop_us_nchw"] + columns["added"])),
             )
         )
