@@ -578,12 +578,20 @@ def _lookup_of(library: OperatorLibrary, operators: Operators) -> _Lookup:
     )  # fmt: skip
 
 
+def _is_measured(library: OperatorLibrary | CarriedOver, operators: Operators) -> NDArray[np.bool_]:
+    """Whether the library, or one that it rests on, holds each operator itself."""
+    if isinstance(library, CarriedOver):
+        return _is_measured(library.source, operators)
+    measured = library._columns.places_of(operators) >= 0
+    return measured if library.base is None else measured | _is_measured(library.base, operators)
+
+
 @lru_cache(maxsize=64)
 def _twins_of(library: OperatorLibrary, operators: Operators) -> tuple[Operator | None, ...]:
-    """Convolutions without their bias, or measured with one, that tell the time of those that were not measured."""
+    """Convolutions without their bias, or measured with one, that tell the time of those that no library measured."""
     twins: list[Operator | None] = [None] * len(operators)
     columns, is_pytorch = library._columns, library.mode.framework == "pytorch"
-    for i in np.flatnonzero(columns.places_of(operators) < 0).tolist() if is_pytorch else ():
+    for i in np.flatnonzero(~_is_measured(library, operators)).tolist() if is_pytorch else ():
         operator, bias = operators[i], operators[i].out_channels or 0
         if operator.type == "conv2d":
             biased = has_bias(operator)
