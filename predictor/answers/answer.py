@@ -236,7 +236,7 @@ def columns_of(rows: OfferRows, best: NDArray[np.bool_]) -> dict[str, Values]:
     in_words = iterations.devices.words
     described = list(zip(iterations.devices.pairs, *in_words.values(), strict=True))
     of_devices, device = _used(described, iterations.device)
-    devices, *words = map(list, zip(*of_devices, strict=True))
+    devices, *words = ([own[i] for own in of_devices] for i in range(1 + len(in_words)))
     offers, offer = _used(rows.offers.offers, rows.offer)
     teams, team = _used(iterations.teams, iterations.team)
     no_codes = np.zeros(n, dtype=np.int64)

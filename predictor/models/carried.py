@@ -111,9 +111,9 @@ def _sources(
             running = operators_in(Operators(operators[i] for i in rows), library.mode)
             times = library.times(running, np.array(batches))
             of_each = counts[rows][:, None] * times.gpu_ms
-            share = float((of_each * np.isin(times.shape, (FARAWAY, UNKNOWN))).sum() / of_each.sum())
-            if share < strange:
-                strange, best[type_] = share, (library, running, counts[rows], times.gpu_ms)
+            strange_ms = float((of_each * np.isin(times.shape, (FARAWAY, UNKNOWN))).sum())
+            if strange_ms < strange * (total_ms := float(of_each.sum())):
+                strange, best[type_] = strange_ms / total_ms, (library, running, counts[rows], times.gpu_ms)
     return best
 
 

@@ -87,14 +87,14 @@ def test_what_several_clients_ask_at_once_is_computed_once(client, monkeypatch, 
     serving = client.app.state.serving.model
     monkeypatch.setattr(serving, "snapshot", Snapshot(serving.current, kept_bytes))
     computed, everybody_waits = [], threading.Event()
-    compute = predictions.answer
+    compute = predictions.answer_to
 
     def held(question):
         computed.append(question)
         assert everybody_waits.wait(PATIENCE_S)
         return compute(question)
 
-    monkeypatch.setattr(predictions, "answer", held)
+    monkeypatch.setattr(predictions, "answer_to", held)
     question = ASKED | {"batch_sizes": [11, 13], "samples": 1 + kept_bytes}
     with ThreadPoolExecutor(4) as threads:
         answers = [threads.submit(client.post, "/v1/predictions", json=question) for _ in range(4)]

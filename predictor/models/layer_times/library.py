@@ -31,7 +31,7 @@ from predictor.models.layer_times.times import (
 )
 from predictor.operators import work
 from predictor.operators.columns import OperatorColumns
-from predictor.operators.operators import Operator, Operators, has_bias, is_view
+from predictor.operators.operators import Operator, Operators, filters_of, has_bias, is_view
 
 _USUAL = 0.15  # least share of operators measured at a usual batch size, relative to the commonest one
 _CLIFF = 0.3  # residuals of ln time are clipped here: larger ones mean that the neighbour ran another kernel
@@ -593,10 +593,13 @@ def _twins_of(library: OperatorLibrary, operators: Operators) -> tuple[Operator 
     columns, is_pytorch = library._columns, library.mode.framework == "pytorch"
     for i in np.flatnonzero(~_is_measured(library, operators)).tolist() if is_pytorch else ():
         operator, bias = operators[i], operators[i].out_channels or 0
-        if operator.type == "conv2d":
-            biased = has_bias(operator)
-            twin = replace(operator, parameters=operator.parameters + (-bias if biased else bias))
-            twins[i] = twin if biased or columns.places_of([twin])[0] >= 0 else None
+        if operator.type == "conv2d" and bias:
+            filters = filters_of(operator)
+            if operator.parameters == filters + bias:
+                twins[i] = replace(operator, parameters=filters)
+            elif operator.parameters == filters:
+                twin = replace(operator, parameters=filters + bias)
+                twins[i] = twin if columns.places_of([twin])[0] >= 0 else None
     return tuple(twins)
 
 

@@ -7,7 +7,7 @@ import pytest
 from own_module import own_module
 
 from predictor.catalogue.modes import Mode
-from predictor.cnns.layer_table import Layer, LayerTable
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.cnns.onnx_file import from_onnx
 from predictor.cnns.torch_module import from_torch
 from predictor.operator_types import OPERATOR_TYPES
@@ -61,8 +61,9 @@ def test_tiles_in_an_onnx_file_count_as_in_the_module(torch, onnx, trunk, tmp_pa
 
 @pytest.mark.parametrize("type_", [name for name, entry in OPERATOR_TYPES.items() if entry.product])
 def test_kernels_multiply_as_often_as_layers_do(type_):
+    first = Layer(0, "first", "dropout", None, (IMAGE,), 8, 4, 4, 8, 4, 4)
     layer = Layer(
         1, "x", type_, None, (0,), 8, 4, 4, 16, 4, 4, 3, 3, 1, 1, 1, 1, 1, 2, parameters=5, repeats=3
     )
-    kernels = kernels_of(LayerTable("one", 4, (layer,)), update=0.0)
+    kernels = kernels_of(LayerTable("two", 4, (first, layer)), update=0.0)
     assert (kernels.count * kernels["flops"]).sum() == sum(layer_flops(layer, pass_, 1) for pass_ in PASSES)

@@ -11,7 +11,7 @@ from predictor.evaluation.scenarios import SCENARIOS
 from predictor.evaluation.splits import N_KNOWN_BATCH_SIZES
 from predictor.measurements.features import feature_table
 from predictor.models.layer_times.estimator import LayerTimes
-from predictor.operators.operators import operators_of
+from predictor.operators.operators import alone, operators_of
 
 OF_LAYERS = [name for name, scenario in SCENARIOS.items() if scenario.answer == "gpu_time_ms"]
 CNNS = ("resnet18", "resnet34", "vgg11_bn", "squeezenet1_1")
@@ -22,8 +22,9 @@ FINE = (2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 90, 128)
 @pytest.fixture(scope="module")
 def table(made_up_gpu):
     """Operators of four CNNs, of which squeezenet's are of the quick library; one CNN on a fine grid."""
-    quick = list(operators_of(zoo_cnn("squeezenet1_1")))
-    slow = [o for o in dict.fromkeys(o for c in CNNS for o in operators_of(zoo_cnn(c))) if o not in quick]
+    quick = list(dict.fromkeys(map(alone, operators_of(zoo_cnn("squeezenet1_1")))))
+    every = dict.fromkeys(alone(o) for c in CNNS for o in operators_of(zoo_cnn(c)))
+    slow = [o for o in every if o not in quick]
     rows = made_up_gpu.operator_rows(quick, SIZES, notes="library=quick")
     rows += made_up_gpu.operator_rows(slow, SIZES)
     rows += made_up_gpu.target_rows(CNNS, SIZES) + made_up_gpu.target_rows(["resnet18"], FINE)
@@ -81,7 +82,7 @@ def test_with_layers_measured_every_operator_is_known_and_other_cnns_are_not_ask
 
 
 def test_operators_of_the_unseen_cnn_alone_are_hidden_and_the_quick_preset_knows_nothing_else(table):
-    own = {cnn: {o.name for o in operators_of(zoo_cnn(cnn))} for cnn in CNNS}
+    own = {cnn: {alone(o).name for o in operators_of(zoo_cnn(cnn))} for cnn in CNNS}
     for fold in SCENARIOS["unseen-cnn-quick-preset"].folds(table):
         elsewhere = set().union(*(names for cnn, names in own.items() if cnn != fold.name))
         operators = _names(table, fold.train)
