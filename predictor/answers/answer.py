@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.answers import notes
+from predictor.answers.coded import Coded
 from predictor.answers.grid import (
     TIMES,
     Iterations,
@@ -57,20 +58,6 @@ if TYPE_CHECKING:
     from predictor.models.served import Model
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Coded:
-    """A column whose row i has `values[codes[i]]`; each of the values is used."""
-
-    values: list[Any]
-    codes: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def __iter__(self) -> Iterator[Any]:
-        return map(self.values.__getitem__, self.codes.tolist())
 
 
 Values = list[Any] | NDArray[Any] | Coded
@@ -298,16 +285,17 @@ def plain(values: Values) -> list[Any]:
 def frame_of(columns: Mapping[str, Values]) -> pd.DataFrame:
     """A data frame of columns, each of the type that pandas gives a list of its plain values.
 
-    Those of one type are laid in one array here: pandas takes 20 times as long to look at each by itself.
+    Each of a `Coded` column's words is used. Columns of one type are laid in one array here: pandas takes 20 times as
+    long to look at each by itself.
     """
     import pandas as pd
 
-    arrays, words, codes = list(map(_typed, columns.values())), list[Any](), list[NDArray[np.int64]]()
+    arrays, words, codes = list(map(_typed, columns.values())), list[Any](), list[NDArray[Any]]()
     places_of: dict[Any, list[int]] = {}
     for place, values in enumerate(arrays):
         if isinstance(values, Coded):
             codes.append(values.codes + len(words))
-            words += values.values
+            words += values.words
         places_of.setdefault(getattr(values, "dtype", None), []).append(place)
     n, of_texts = len(codes[0]), places_of.pop(None)
     cells = _text_cells(tuple(words), np.concatenate(codes).tobytes()).copy()
@@ -342,7 +330,7 @@ def _typed(values: Values) -> NDArray[Any] | Coded:
     if isinstance(values, np.ndarray):
         is_unknown = values.dtype.kind == "f" and values[0] != values[0] and np.isnan(values).all()
         return np.full(values.shape, None) if is_unknown else values
-    cells = values.values if isinstance(values, Coded) else values
+    cells = values.words if isinstance(values, Coded) else values
     kinds = set(map(type, cells))
     if str in kinds and kinds <= {str, NoneType}:
         return values if isinstance(values, Coded) else Coded(values, np.arange(len(values)))
@@ -377,7 +365,7 @@ def answer_to(resolved: ResolvedQuestion) -> Answer:
     if len(cnns) > 1:
         columns = {name: [value for cnn in cnns for value in plain(cnn[name])] for name in COLUMNS}
     of_scope = ((name, columns[name]) for name in SCOPE_COLUMNS)
-    words = {name: own.values if isinstance(own, Coded) else plain(own) for name, own in of_scope}
+    words = {name: own.words if isinstance(own, Coded) else plain(own) for name, own in of_scope}
     scope = scope_of(resolved, resolved.known.model, words, feed, starts=True)
     return Answer(columns, scope, len(question.batch_sizes or [0]))
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.answers.coded import Coded, Indices, distinct, unrepeated
 from predictor.answers.grid import ENDS
 from predictor.answers.loading import LOADING_TIMES, STARTS, WAITS
 from predictor.answers.notes import as_answered
@@ -87,7 +88,6 @@ _MOST_TOGETHER = 100_000
 _BLANK, _BAD = -2, -1
 """In place of a whole number: an empty cell, and one that holds none."""
 
-_Indices = NDArray[np.int64]
 _Cells = Mapping[str, str]
 
 
@@ -132,7 +132,7 @@ class Answers:
     `error` is not empty, nothing else is known.
     """
 
-    question_of_row: _Indices
+    question_of_row: Indices
     numbers: Array
     fits: NDArray[np.bool_]
     words: dict[str, Texts]
@@ -155,7 +155,7 @@ class _Grid:
     `numbers` are those of `OfferRows`, `words` the added columns of text; an array has an entry per batch size.
     """
 
-    sizes: _Indices
+    sizes: Indices
     numbers: dict[str, NDArray[Any]]
     words: dict[str, Coded]
     model: Model
@@ -173,7 +173,7 @@ class _Group:
     cells: dict[str, str]
     gpus: Coded
     own: list[Coded]
-    numbers: _Indices
+    numbers: Indices
 
 
 _Grids = dict[str, _Grid | EpochcastError]
@@ -265,7 +265,7 @@ class BulkAnswers:
         except EpochcastError:
             return 0
 
-    def _run_samples(self, cells: _Cells, numbers: _Indices) -> _Indices:
+    def _run_samples(self, cells: _Cells, numbers: Indices) -> Indices:
         """Samples of the training and validation pass that the loop of these rows runs, (2, n_questions)."""
         is_asked = (numbers[0] > 0) & (numbers[1] > 0)
         if not is_asked.any():
@@ -277,7 +277,7 @@ class BulkAnswers:
         run[:, is_asked] = run_samples(samples, validation, sizes, n_gpus, loop, drop_last)
         return run
 
-    def _last_sizes(self, cells: _Cells, numbers: _Indices, checked: _Indices) -> _Indices:
+    def _last_sizes(self, cells: _Cells, numbers: Indices, checked: Indices) -> Indices:
         """Batch size of the last iteration of each question's training and validation pass, (2, n_questions)."""
         last_sizes = np.zeros((2, numbers.shape[1]), dtype=np.int64)
         if checked.size:
@@ -286,7 +286,7 @@ class BulkAnswers:
             last_sizes[:, checked] = n_gpus * last_mini_batch(numbers[1:, checked], local, n_gpus, parts)
         return last_sizes
 
-    def _numbers(self, group: _Group) -> tuple[_Indices, dict[int, str]]:
+    def _numbers(self, group: _Group) -> tuple[Indices, dict[int, str]]:
         """Batch size (0: refused), samples (0: the data set's, or none) and validation samples of each question.
 
         With them the error of each refused question, by its place.
@@ -302,7 +302,7 @@ class BulkAnswers:
                 errors[index], numbers[0, index] = str(error), 0
         return numbers, errors
 
-    def _plain(self, group: _Group, numbers: _Indices) -> NDArray[np.bool_]:
+    def _plain(self, group: _Group, numbers: Indices) -> NDArray[np.bool_]:
         """Questions with which nothing is wrong; the others are checked one by one, which takes microseconds each."""
         data_set = self._option(group.cells, "data_set")
         try:
@@ -338,10 +338,10 @@ class BulkAnswers:
             raise SchemaError(f"validation_samples {more} needs an epoch to follow. Fill in samples, too.")
         return batch_size, n or 0, more
 
-    def _grids_of(self, cells: _Cells, sizes_of_gpus: Mapping[str, _Indices]) -> _Grids:
+    def _grids_of(self, cells: _Cells, sizes_of_gpus: Mapping[str, Indices]) -> _Grids:
         """Grids of these GPUs with at least these batch sizes: kept ones, or new ones that contain them."""
         key, grids = tuple(cells.items()), _Grids()
-        missing: dict[str, _Indices] = {}
+        missing: dict[str, Indices] = {}
         for gpu, sizes in sizes_of_gpus.items():
             kept = self._grids.get((key, gpu))
             if kept is not None and np.isin(sizes, kept.sizes).all():
@@ -358,7 +358,7 @@ class BulkAnswers:
             self._n_kept += n
         return grids
 
-    def _ask(self, cells: _Cells, sizes_by_gpu: Mapping[str, _Indices]) -> _Grids:
+    def _ask(self, cells: _Cells, sizes_by_gpu: Mapping[str, Indices]) -> _Grids:
         """Ask about several GPUs at once; if that fails, one by one, so that only those at fault fail.
 
         So are those that are left out.
@@ -430,7 +430,7 @@ class BulkAnswers:
         return table
 
 
-def _whole(name: str, column: Coded, codes: _Indices) -> _Indices:
+def _whole(name: str, column: Coded, codes: Indices) -> Indices:
     """The cells of these codes as whole numbers, or `_BLANK`, or `_BAD`."""
 
     def number(text: str) -> int:
@@ -446,7 +446,7 @@ def _whole(name: str, column: Coded, codes: _Indices) -> _Indices:
     return np.array([number(word) for word in column.words], dtype=np.int64)[codes]
 
 
-def _together(wanted: Mapping[str, _Indices]) -> list[dict[str, _Indices]]:
+def _together(wanted: Mapping[str, Indices]) -> list[dict[str, Indices]]:
     """GPUs to ask at once: all, unless much of the grid over all their batch sizes is not wanted; then one by one."""
     if not wanted:
         return []
@@ -455,72 +455,6 @@ def _together(wanted: Mapping[str, _Indices]) -> list[dict[str, _Indices]]:
     if n_asked <= min(2 * n_wanted, _MOST_TOGETHER):
         return [dict(wanted)]
     return [{gpu: sizes} for gpu, sizes in wanted.items()]
-
-
-_SPARSE = 4
-"""Codes are counted in a table of at most this multiple of the rows, else sorted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Coded:
-    """A column of `words[codes]`; `codes` has shape (n_rows,)."""
-
-    words: list[str]
-    codes: NDArray[np.integer[Any]]
-
-    @classmethod
-    def of(cls, cells: Sequence[str]) -> Coded:
-        """Code cells as they stand."""
-        number: dict[str, int] = {}
-        codes = [number.setdefault(cell, len(number)) for cell in cells]
-        return cls(list(number), np.array(codes, dtype=np.int64))
-
-    @classmethod
-    def blank(cls, n_rows: int) -> Coded:
-        """A column of empty cells."""
-        return cls([""], np.zeros(n_rows, dtype=np.int64))
-
-
-def distinct(columns: Sequence[Coded]) -> tuple[_Indices, _Indices]:
-    """The combination of cells that each row has, and the codes of every combination, (n_columns, n_combinations).
-
-    Combinations are sorted by the first column, then by the second, and so on.
-
-    >>> which, codes = distinct([Coded.of(["b", "a", "b"]), Coded.of(["1", "1", "1"])])
-    >>> which.tolist(), codes.tolist()
-    ([0, 1, 0], [[0, 1], [0, 0]])
-    """
-    row_combination = np.zeros(len(columns[0].codes), dtype=np.int64)
-    codes = np.zeros((0, min(1, len(row_combination))), dtype=np.int64)
-    for column in columns:
-        n = max(1, len(column.words))
-        if n == 1:
-            codes = np.vstack([codes, np.zeros_like(codes, shape=(1, codes.shape[1]))])
-            continue
-        keys, row_combination = _ranked(row_combination * n + column.codes, codes.shape[1] * n)
-        codes = np.vstack([codes[:, keys // n], keys % n])
-    return row_combination, codes
-
-
-def unrepeated(columns: Mapping[str, Coded]) -> tuple[_Indices, dict[str, Coded]]:
-    """Each distinct row once, in as few bytes as its codes need, and which of them every row is."""
-    question_of_row, codes = distinct(list(columns.values()))
-    return question_of_row, {
-        name: Coded(column.words, own_codes.astype(np.min_scalar_type(len(column.words))))
-        for (name, column), own_codes in zip(columns.items(), codes, strict=True)
-    }
-
-
-def _ranked(keys: _Indices, end: int) -> tuple[_Indices, _Indices]:
-    """Distinct keys below `end`, ascending, and the place of each key among them."""
-    if end > _SPARSE * len(keys):
-        return np.unique(keys, return_inverse=True)
-    occurs = np.zeros(end, dtype=bool)
-    occurs[keys] = True
-    distinct_keys = np.flatnonzero(occurs)
-    rank = np.empty(end, dtype=np.int64)
-    rank[distinct_keys] = np.arange(len(distinct_keys))
-    return distinct_keys, rank[keys]
 
 
 ADDED_COLUMNS = (*NUMBERS, FITS, *WORDS)
@@ -590,14 +524,14 @@ def _answered(pipe: _Pipe, spread: Spread, defaults: dict[str, Any]) -> int:
 
     def questions() -> Iterator[Columns]:
         for kept, columns in batches:
-            question_of_row, distinct = unrepeated(columns)
+            question_of_row, distinct_rows = unrepeated(columns)
             waiting.append((kept, question_of_row))
-            yield distinct
+            yield distinct_rows
 
     n_failed = 0
-    for distinct in spread(defaults, questions()):
+    for of_distinct in spread(defaults, questions()):
         kept, question_of_row = waiting.popleft()
-        answers = replace(distinct, question_of_row=distinct.question_of_row[question_of_row])
+        answers = replace(of_distinct, question_of_row=of_distinct.question_of_row[question_of_row])
         write(kept, answers)
         n_failed += answers.n_failed
     return n_failed

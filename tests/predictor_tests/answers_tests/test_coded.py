@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from predictor.answers import bulk
-from predictor.answers.bulk import Coded, distinct
+from predictor.answers import coded
+from predictor.answers.coded import Coded, distinct
 
 
 def test_codes_give_the_words_back():
@@ -14,7 +14,7 @@ def test_codes_give_the_words_back():
 
 @pytest.mark.parametrize("sparse", [0, 4])
 def test_combinations_are_those_of_numpy(monkeypatch, sparse):
-    monkeypatch.setattr(bulk, "_SPARSE", sparse)  # 0: keys are always sorted, 4: mostly counted
+    monkeypatch.setattr(coded, "_SPARSE", sparse)  # 0: keys are always sorted, 4: mostly counted
     draw = np.random.default_rng(0)
     columns = [Coded(list("abcdef")[:n], draw.integers(n, size=500)) for n in (3, 1, 6, 4)]
     combination_of_row, codes = distinct(columns)
