@@ -226,8 +226,8 @@ def _in_steps(hours: ArrayLike, step_h: ArrayLike, to_whole: np.ufunc) -> Array:
 def _loaded(iterations: Iterations, feed: Feed | None, working: Places) -> dict[str, NDArray[Any]]:
     """What loading makes of iterations, of whose machines `working` GPUs work; as of `with_loading`."""
     sizes, beside, waited_ms = iterations.local_batch_size, iterations.beside_loader, iterations.waited_ms
-    times = iterations.times
-    times = times | {"gpu_time_ms": times.get("shared_gpu_ms", times["gpu_time_ms"])}
+    gpu_ms = iterations.times.get("shared_gpu_ms", iterations.times["gpu_time_ms"])
+    times = iterations.times | {"gpu_time_ms": gpu_ms}
     return with_loading(feed, sizes, working, times, beside, waited_ms, iterations.table.parts)
 
 

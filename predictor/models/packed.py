@@ -85,9 +85,9 @@ def packed_reasons(gpu: Gpu, mode: Mode, per_vcpu: float) -> tuple[Reason, ...]:
     """Reasons for caution about several trainings on a GPU: other GPUs or loops than those measured, few vCPUs."""
     lacking = [] if ratios_of(ENTRY).measured_on(gpu) else [gpu.name]
     lacking += [word for word in (mode.framework, mode.capture) if word not in ("pytorch", "eager")]
-    texts = [f"hosts and loaders take turns on vCPUs: they ask for {per_vcpu:.3g} times as many"] * int(
-        per_vcpu > 1
-    )
+    texts = []
+    if per_vcpu > 1:
+        texts.append(f"hosts and loaders take turns on vCPUs: they ask for {per_vcpu:.3g} times as many")
     if lacking:
         names = " or ".join(lacking)
         texts.append(

@@ -47,8 +47,8 @@ class Operator:
     depthwise convolution or a resizing is narrow and lies channels-last, as a dense layer on a map leaves it;
     `wide_product`: a matrix product that autocast leaves in float32 (all: `as_run`). `relaid`: how often a CNN in NCHW
     copies what it reads from one memory format to the other; `sliced`: the gradient of its output is a slice of a
-    concatenation's (both: `predictor.operators.work.copies_ms`). `fp32_product`: its matrix product is computed in fp32
-    in a mode of TF32 (`in_fp32`) or of AMP. `repeats` is as of `Layer`.
+    concatenation's (both: `predictor.operators.work.copies_between`). `fp32_product`: its matrix product is computed in
+    fp32 in a mode of TF32 (`in_fp32`) or of AMP. `repeats` is as of `Layer`.
     """
 
     type: str
@@ -179,11 +179,7 @@ class Operators(tuple[Operator, ...]):
 
 @lru_cache(maxsize=256)
 def operators_of(
-    table: LayerTable,
-    *,
-    by_host: bool = False,
-    channels_last: bool = False,
-    half: bool = False,
+    table: LayerTable, *, by_host: bool = False, channels_last: bool = False, half: bool = False
 ) -> Mapping[Operator, float]:
     """Operators of one training iteration of a CNN, with how often each runs; cached.
 
@@ -264,7 +260,7 @@ def as_run(operator: Operator, framework: str, memory_format: str, precision: st
     PyTorch's group norm gives a map in NCHW, and in float32 under automatic mixed precision; so does what reads a state
     in float32, or the image. In full precision the next layer is that of any other map. In half precision it works in
     float32, in which the memory format hardly matters; a convolution narrows its input first and runs in the memory
-    format of the mode, in channels-last as behind a layer norm. `predictor.operators.work.copies_ms` has what
+    format of the mode, in channels-last as behind a layer norm. `predictor.operators.work.copies_between` has what
     converting the maps takes. A depthwise convolution runs other kernels in channels-last, cast or not. A sum of
     gradients in float32 is one of maps, whose backward pass is free.
     """

@@ -208,10 +208,8 @@ class SummingLaw:
 
     def rung_ms(self, sums: OperatorTotals) -> dict[str, dict[str, Array]]:
         """GPU time by rung and operator class; rungs and classes without time are left out."""
-        weighted, total = (
-            self._weighted(sums),
-            np.maximum(sums_in_order(sums.support_ms), np.finfo(float).tiny),
-        )
+        weighted = self._weighted(sums)
+        total = np.maximum(sums_in_order(sums.support_ms), np.finfo(float).tiny)
         shares = {rung: np.zeros(total.shape) for rung in dict.fromkeys(RUNG_OF.values())}
         for kind, rung in RUNG_OF.items():
             shares[rung] += sums.support_ms[kind] / total

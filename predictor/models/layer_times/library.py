@@ -168,11 +168,8 @@ class OperatorLibrary:
             hidden=hidden,
             base=None if self.base is None else self.base.without(list(operators)),
         )
-        least, is_computed = self._log_least
-        lesser.__dict__["_log_least"] = (
-            least[kept],
-            is_computed[kept],
-        )  # base times of single operators stay valid
+        # base times of single operators stay valid
+        lesser.__dict__["_log_least"] = tuple(own[kept] for own in self._log_least)
         return lesser
 
     def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
