@@ -1,7 +1,6 @@
 """Refits the ratios of models/ratios.json on the project's own tables, beside the shipped ones: a step of `make model`.
 
-Run it as `python benchmarks/fit_ratios.py [--out FILE]`. `--traces`: the folder ``trace`` of github.com/ml-energy/zeus
-(Apache-2.0); it gives the spread of power on GPUs that we never read, which stays as shipped without it.
+Run it as `python benchmarks/fit_ratios.py [--out FILE]`.
 """
 
 import argparse
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import packed
 from epochs import fit_epochs
-from power_fit import own_readings, published_readings, shipped_ratios
+from power_fit import POWER, own_readings
 from ratios_fit import (
     CHAINER,
     COMPILE,
@@ -35,9 +34,8 @@ from predictor.models.served import Model
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="file to write; without it, nothing is written")
-    parser.add_argument("--traces", type=Path, help="folder with summary_power_v100.csv and its like")
     options = parser.parse_args(arguments)
-    shipped, entries = read_ratios(data_file(FILE)), fitted(options.traces)
+    shipped, entries = read_ratios(data_file(FILE)), fitted()
     for name, ratios in entries.items():
         before = _numbers(shipped[name])
         for number, value in _numbers(ratios).items():
@@ -52,10 +50,9 @@ def _numbers(ratios: Ratios) -> dict[str, float]:
     return {**ratios.numbers, "spread": ratios.spread, "host_spread": ratios.host_spread}
 
 
-def fitted(traces: Path | None = None) -> dict[str, Ratios]:
+def fitted() -> dict[str, Ratios]:
     """Every entry of the file, fitted on the measurements of this checkout."""
     model = Model.load()
-    published = published_readings(traces) if traces else ()
     data_parallel = DATA_PARALLEL.shipped(team_pairs(own_tables("ddp")))
     norms = {"sync_norm_ms": sync_norm_ms(own_tables("ddp_synchronised"))}
     return {
@@ -65,7 +62,7 @@ def fitted(traces: Path | None = None) -> dict[str, Ratios]:
         "replicas": REPLICAS.shipped(replicas_pairs(model)),
         **fit_epochs(),
         packed.ENTRY: packed.shipped_ratios(),
-        "power": shipped_ratios(own_readings(), published),
+        "power": POWER.shipped(own_readings()),
     }
 
 

@@ -7,7 +7,7 @@ import gzip
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from predictor.catalogue.links import usual_link
 from predictor.catalogue.modes import Mode
 from predictor.catalogue.offers import load_offers
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import DataError, SchemaError
+from predictor.errors import DataError
 from predictor.files import data_root
 from predictor.models.data_parallel import Team, add_data_parallelism
 from predictor.models.forecast import IterationForecast
@@ -32,16 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
-
-PUBLISHED_GPUS = {
-    "v100": ("Tesla V100-PCIE-32GB", "fp32"),
-    "p100": ("Tesla P100-PCIE-16GB", "fp32"),
-    "a40": ("NVIDIA A40", "tf32"),
-    "rtx6000": ("Quadro RTX 6000", "fp32"),
-}
-"""GPU and precision of the published traces ``summary_power_NAME.csv``."""
-
-_IMAGENET_IMAGES = 1_281_167
 
 
 @dataclass(frozen=True)
@@ -96,32 +86,6 @@ def own_readings(folder: Path | None = None) -> list[Reading]:
     return readings
 
 
-def published_readings(folder: Path) -> list[Reading]:
-    """Mean power of ResNet-50 on ImageNet at four GPUs' full power limits, from the traces of Zeus.
-
-    `folder`: holds ``summary_power_v100.csv`` and its like: the folder ``trace`` of github.com/ml-energy/zeus
-    (Apache-2.0; You et al., Zeus, NSDI 2023). Its ShuffleNetV2 is a variant for CIFAR, whose layers are not known here.
-    SchemaError if a file is missing or lacks a column.
-    """
-    readings = []
-    for name, (gpu, precision) in PUBLISHED_GPUS.items():
-        path, mode = folder / f"summary_power_{name}.csv", Mode("pytorch", precision, "nchw")
-        try:
-            with path.open(newline="", encoding="utf-8") as file:
-                rows = [row for row in csv.DictReader(file) if row["network"] == "resnet50"]
-            full = max(float(row["power_limit"]) for row in rows)
-            for row in rows:
-                if float(row["power_limit"]) == full:
-                    size, power_w = int(row["batch_size"]), float(row["average_power"])
-                    n_iterations = math.ceil(_IMAGENET_IMAGES / size)
-                    time_ms = 1000.0 * float(row["time_per_epoch"]) / n_iterations
-                    about = ("resnet50", 224, find_gpu(gpu), full, mode, 1, size)
-                    readings.append(Reading(*about, time_ms, power_w))
-        except (OSError, KeyError, ValueError) as error:
-            raise SchemaError(f"{path} is no power trace of Zeus: {error!r}.") from error
-    return readings
-
-
 def _power_numbers(readings: Sequence[Reading]) -> dict[str, float]:
     """Shares of the limit that fit best, by non-negative least squares of relative errors."""
     from scipy.optimize import nnls
@@ -138,6 +102,7 @@ def _log_error(reading: Reading, ratios: Ratios) -> float:
 
 
 POWER = RatioFit[Reading]("power", lambda reading: reading.cnn, _power_numbers, nine_in_ten(_log_error))
+"""What other GPUs add to its spread stays as shipped: from published traces, by this module at commit 679833eb."""
 
 
 def predicted_w(ratios: Ratios, reading: Reading, *, served: bool = False) -> float:
@@ -154,27 +119,6 @@ def held_out_w(
     """Power in W of each reading (`predicted_w`), by a law fitted without the readings of its group; (n_readings,)."""
     without = POWER.held_out(readings, group)
     return np.array([predicted_w(without[group(reading)], reading, served=served) for reading in readings])
-
-
-def shipped_ratios(own: Sequence[Reading], published: Sequence[Reading] = ()) -> Ratios:
-    """Shares of our readings with their spread over CNNs held out and, with `published`, what other GPUs add to it.
-
-    On other GPUs a GPU's mean error is taken as normal: its half width is Student's t times the root mean square of the
-    means (each GPU of ours held out, and those published).
-    """
-    from scipy.stats import t
-
-    ratios = POWER.shipped(own)
-    if not published:
-        return ratios
-    readings = [*own, *published]
-    by_gpu = held_out_w(own, lambda reading: reading.gpu.name)
-    power = np.concatenate([by_gpu, [predicted_w(ratios, reading) for reading in published]])
-    errors = np.log(power / [reading.power_w for reading in readings])
-    names = np.array([reading.gpu.name for reading in readings])
-    means = np.array([errors[names == name].mean() for name in sorted(set(names))])
-    half_width = float(t.ppf(0.95, means.size)) * math.sqrt(float(np.mean(means**2)))
-    return replace(ratios, elsewhere=round(half_width, 2))
 
 
 @lru_cache(maxsize=1024)

@@ -32,7 +32,8 @@ from predictor.operators.work import base_ms, device_rates, operator_work
 
 _SPREAD, _OF_OTHER_UNITS = 0.63, 0.83
 """90 % half widths of ln(measured / carried), beside the law's on the GPU: of products and of what streams its maps,
-where both GPUs or neither of them use tensor cores, and elsewhere (`benchmarks/carried_types.py`)."""
+where both GPUs or neither of them use tensor cores, and elsewhere (`benchmarks/carried_types.py` of
+commit 679833eb)."""
 
 _STRANGE = 0.5
 """Share of a type's time in shapes unlike any measured, above which its times are not carried."""

@@ -1,25 +1,17 @@
 """The law of power: what it was fitted on, how far it may err, and what bounds it."""
 
-import math
-
 import numpy as np
 import pytest
-from power_fit import held_out_w, own_readings, published_readings, shipped_ratios
+from power_fit import POWER, held_out_w, own_readings
 
 from predictor.catalogue.devices import all_gpus, cpu_device, find_gpu
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import DataError, SchemaError
+from predictor.errors import DataError
 from predictor.models.power import power_limit_w, product_times_ms
 from predictor.models.power import power_w as power_of
 from predictor.models.ratios import ratios_of
 
 SHIPPED = ratios_of("power")
-
-TRACE = """dataset,network,batch_size,optimizer,power_limit,time_per_epoch,average_power
-cifar100,shufflenetv2,64,adam,250,30,90
-imagenet,resnet50,64,adadelta,200,4000,180
-imagenet,resnet50,64,adadelta,250,3754,223
-"""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +28,7 @@ def error(readings, predicted_w):
 
 
 def test_the_shipped_shares_are_what_the_fit_gives(readings, same_ratios):
-    same_ratios(shipped_ratios(readings), SHIPPED)
+    same_ratios(POWER.shipped(readings), SHIPPED)
     assert {reading.gpu.name for reading in readings} == set(SHIPPED.gpus)
 
 
@@ -66,20 +58,6 @@ def test_least_time_of_the_products_is_that_of_the_peak_rate():
     assert of_one_image == pytest.approx(gflop / sustained_gflop_per_ms, rel=0.2)
 
 
-def test_a_spread_on_other_gpus_needs_traces_of_other_gpus(readings, tmp_path):
-    for name in ("v100", "p100", "a40", "rtx6000"):
-        (tmp_path / f"summary_power_{name}.csv").write_text(TRACE)
-    published = published_readings(tmp_path)
-    rows = {(own.cnn, own.local_batch_size, own.limit_w, own.power_w) for own in published}
-    assert rows == {("resnet50", 64, 250, 223)}
-    assert published[0].iteration_ms == pytest.approx(3754e3 / 20019)
-    means = shipped_ratios(readings, published).elsewhere
-    assert means > 0
-    assert math.isfinite(means)
-
-
-def test_a_folder_without_traces_or_tables_is_refused(tmp_path):
-    with pytest.raises(SchemaError, match=r"summary_power_v100\.csv is no power trace"):
-        published_readings(tmp_path)
+def test_a_folder_without_tables_is_refused(tmp_path):
     with pytest.raises(DataError, match="profile --preset ddp"):
         own_readings(tmp_path)
