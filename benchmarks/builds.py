@@ -5,6 +5,7 @@ A process of each build, one after the other, asks through the public faces alon
 
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -51,11 +52,19 @@ def compare_builds(other: Path) -> None:
         for _ in range(PAIRS):
             for build, runs in times_by_build.items():
                 runs.append(times_of_build(build, Path(folder)))
-    print(f"{'question, never asked before':48}{'CPU ms':>10}{'against':>10}{'ratio':>8}")
+    print(f"{'question, never asked before':48}{'CPU ms':>10}{'against':>10}{'ratio':>8}{'x numpy':>9}")
+    bare_ms, *_ = ([run[next(iter(COMMANDS))] for run in runs] for runs in times_by_build.values())
     for name in times_by_build[here][0]:
         ours, theirs = ([run[name] for run in runs] for runs in times_by_build.values())
-        ratio = statistics.median(own / against for own, against in zip(ours, theirs, strict=True))
-        print(f"{name:48}{statistics.median(ours):10.2f}{statistics.median(theirs):10.2f}{ratio:8.2f}")
+        ratio = _median_ratio(ours, theirs)
+        over_bare = f"{_median_ratio(ours, bare_ms):9.2f}" if name in COMMANDS else ""
+        print(
+            f"{name:48}{statistics.median(ours):10.2f}{statistics.median(theirs):10.2f}{ratio:8.2f}{over_bare}"
+        )
+
+
+def _median_ratio(times_ms: list[float], bases_ms: list[float]) -> float:
+    return statistics.median(own / base for own, base in zip(times_ms, bases_ms, strict=True))
 
 
 def write_questions(path: Path) -> int:
@@ -83,7 +92,8 @@ def times_of_build(build: Path, folder: Path) -> dict[str, float]:
 
 
 def _children_s() -> float:
-    return sum(os.times()[2:4])
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def output_of(command: list[str], folder: Path, environment: dict[str, str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -165,7 +164,7 @@ def _written_through(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def _replaced(target: Path) -> Iterator[BinaryIO]:
     old_mode = _mode(target)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}")
     # The system takes the umask off a new file's permissions; what replaces a file is its owner's alone until then.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     descriptor = os.open(temporary, flags, 0o666 if old_mode is None else 0o600)

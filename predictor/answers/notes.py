@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from html import escape
 from typing import Any, Literal
 
 from predictor.models import forecast
@@ -151,6 +150,8 @@ class Spoken:
         return "\n".join([self.sentence, *self.lines()])
 
     def _repr_html_(self: Any) -> str:
+        from html import escape  # for notebooks alone
+
         lines = "".join(f"<li>{escape(line)}</li>" for line in self.lines())
         return f"<p><strong>{escape(self.sentence)}</strong></p>" + f"<ul>{lines}</ul>" * bool(lines)
 

@@ -70,7 +70,8 @@ class Host:
 
     def has(self, offer: Offer) -> bool:
         """Whether an offer's machine has this CPU."""
-        return any(fnmatchcase(f"{offer.provider}/{offer.instance}", pattern) for pattern in self.instances)
+        name = f"{offer.provider}/{offer.instance}"
+        return any(fnmatchcase(name, pattern) for pattern in self.instances)
 
     def speed(self, others: Iterable[Host] | None = None) -> HostSpeed:
         """Its speed: as measured, else by its clock beside `others` (by default all) that were measured.
@@ -116,7 +117,17 @@ def slowness_of_cpu(name: str | None) -> float:
 @lru_cache(maxsize=4096)
 def host_of(offer: Offer) -> Host | None:
     """The CPU of an offer's machine; None where its provider does not say, or mixes several."""
-    return next((host for host in all_hosts() if host.has(offer)), None)
+    return next((host for host in _hosts_by_provider().get(offer.provider, ()) if host.has(offer)), None)
+
+
+@lru_cache(maxsize=1)
+def _hosts_by_provider() -> dict[str, dict[Host, None]]:
+    """Hosts with an instance of each provider, in the order of the table."""
+    hosts: dict[str, dict[Host, None]] = {}
+    for host in all_hosts():
+        for pattern in host.instances:
+            hosts.setdefault(pattern.partition("/")[0], {})[host] = None
+    return hosts
 
 
 @lru_cache(maxsize=256)
@@ -137,10 +148,15 @@ def usual_host(gpu: Gpu) -> HostSpeed:
 def _usual_ms() -> dict[str, float]:
     """Time of the reference iteration on the usual host of each generation, oldest first; it never rises."""
     hosts_of: dict[str, set[Host]] = {generation: set() for generation in generations()}
-    for gpu in all_gpus():
-        offered = {host_of(offer) for offer in load_offers() if offer.gpu == gpu.name}
-        own = (host for host in all_hosts() if f"{_OURS}/{gpu.name}" in host.instances)
-        hosts_of[gpu.generation] |= {*filter(None, offered), *own}
+    generation_of = {gpu.name: gpu.generation for gpu in all_gpus()}
+    for offer in load_offers():
+        if (host := host_of(offer)) is not None:
+            hosts_of[generation_of[offer.gpu]].add(host)
+    for host in _hosts_by_provider()[_OURS]:
+        for instance in host.instances:
+            provider, _, gpu_name = instance.partition("/")
+            if provider == _OURS:
+                hosts_of[generation_of[gpu_name]].add(host)
     usual_ms, fastest_ms = {}, math.inf
     for generation, hosts in hosts_of.items():
         if hosts:

@@ -159,10 +159,7 @@ def _read(path: Path) -> tuple[tuple[str, ...], list[tuple[int, Mapping[str, str
 def _offer(row: Mapping[str, str | None], where: str, dated: bool) -> Offer:
     if _MORE in row:
         raise SchemaError(f"{where} has {_MORE}. Quote a cell that holds a comma.")
-    values = {
-        field.name: _value(field, (row.get(field.name) or "").strip(), f"{where}: {field.name}")
-        for field in fields(Offer)
-    }
+    values = {field.name: _value(field, (row.get(field.name) or "").strip(), where) for field in _FIELDS}
     try:
         values["gpu"] = find_gpu(values["gpu"]).name
     except UnknownGpuError as error:
@@ -181,13 +178,17 @@ def _offer(row: Mapping[str, str | None], where: str, dated: bool) -> Offer:
     return offer
 
 
+_FIELDS = fields(Offer)
+_NUMBERS, _DATE = (float, float | None), date | None
+
+
 def _value(field: Field[Any], text: str, where: str) -> Any:
     """A cell as its field's type; SchemaError where it is none, or is empty and needed."""
     if not text and field.default is MISSING:
-        raise SchemaError(f"{where} is empty.")
+        raise SchemaError(f"{where}: {field.name} is empty.")
     if not text:
         return field.default
-    if field.type in (float, float | None):
+    if field.type in _NUMBERS:
         high, may_be_zero = _MOST_GPUS if field.name == "gpu_count" else LARGEST, field.name == "usd_per_hour"
         try:
             value = float(text)
@@ -195,13 +196,15 @@ def _value(field: Field[Any], text: str, where: str) -> Any:
             value = math.nan
         if not 0 <= value <= high or (value == 0 and not may_be_zero):
             least = "of at least" if may_be_zero else "above"
-            raise SchemaError(f"{where} {text!r} is not a number {least} 0, and at most {high:,.0f}.")
+            raise SchemaError(
+                f"{where}: {field.name} {text!r} is not a number {least} 0, and at most {high:,.0f}."
+            )
         return value
     if field.type is bool:
-        return yes_or_no(where, text)
-    if field.type == date | None:
+        return yes_or_no(f"{where}: {field.name}", text)
+    if field.type == _DATE:
         try:
             return date.fromisoformat(text)
         except ValueError:
-            raise SchemaError(f"{where} {text!r} is not a date like 2026-07-20.") from None
+            raise SchemaError(f"{where}: {field.name} {text!r} is not a date like 2026-07-20.") from None
     return text

@@ -38,24 +38,26 @@ def read_rows(kind: type[T], path: Path, **names: str) -> tuple[T, ...]:
             raise SchemaError(
                 f"{path.name} lacks the columns {', '.join(missing)} (datasets/README.md lists all)."
             )
-        return tuple(
-            kind(
-                **{
-                    field.name: _value(field, row[column] or "", f"{path.name}, line {reader.line_num}")
-                    for column, field in columns.items()
-                }
-            )
-            for row in reader
-        )
+        readers = {field.name: (column, _reader(field)) for column, field in columns.items()}
+        rows = []
+        for row in reader:
+            values = {}
+            for name, (column, read) in readers.items():
+                text = (row[column] or "").strip()
+                try:
+                    values[name] = read(text)
+                except ValueError:  # a SchemaError is one
+                    raise SchemaError(
+                        f"{path.name}, line {reader.line_num}: {name} is {text!r}, which is not its type."
+                    ) from None
+            rows.append(kind(**values))
+        return tuple(rows)
 
 
-def _value(field: Field[Any], cell: str, where: str) -> Any:
-    text, of_type = cell.strip(), str(field.type)
-    if not text and field.default is not MISSING:
-        return field.default
-    if not text and of_type.endswith(" | None"):
-        return None
-    try:
-        return _READ[of_type.removesuffix(" | None")](text)
-    except ValueError:  # a SchemaError is one
-        raise SchemaError(f"{where}: {field.name} is {text!r}, which is not its type.") from None
+def _reader(field: Field[Any]) -> Callable[[str], Any]:
+    """What reads a cell of a field, without spaces around it; ValueError if it is not of the field's type."""
+    of_type = str(field.type)
+    read = _READ[of_type.removesuffix(" | None")]
+    if field.default is not MISSING:
+        return lambda text: read(text) if text else field.default
+    return (lambda text: read(text) if text else None) if of_type.endswith(" | None") else read
