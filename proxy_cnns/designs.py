@@ -43,82 +43,46 @@ def _window(kernel: tuple[int, int], stride: int, padding: tuple[int, int]) -> d
     return {f"{name}_{side}": sizes[name][axis] for axis, side in sides for name in names}
 
 
-def conv(
-    in_channels: int, side: int, out_channels: int, kernel: tuple[int, int], stride: int = 1, groups: int = 1,
-    dilation: int = 1, padded: bool = True, bias: bool = False, first: bool = False, wide: bool = False,
-) -> Operator:  # fmt: skip
-    """Convolution; `padded` keeps the size at stride 1. Patches (kernel = stride) are never padded."""
-    high, across = (dilation * (k - 1) // 2 * (padded and k != stride) for k in kernel)
-    height, width = (
-        (side + 2 * p - dilation * (k - 1) - 1) // stride + 1
-        for k, p in zip(kernel, (high, across), strict=True)
-    )
-    return from_to(
-        "conv2d",
-        (in_channels, side, side),
-        (out_channels, height, width),
-        **_window(kernel, stride, (high, across)),
-        dilation=dilation,
-        groups=groups,
-        parameters=in_channels // groups * out_channels * kernel[0] * kernel[1] + bias * out_channels,
-        input_gradient=not first,
-        wide_input=wide or first,
-    )
-
-
-Sides = tuple[int, int, int]
 _POINT, _CUBE = (1, 1, 1), (3, 3, 3)
 
 
-def conv_3d(
-    in_channels: int, sides: Sides, out_channels: int, kernel: Sides, stride: Sides = _POINT, groups: int = 1,
-    transposed: bool = False, first: bool = False,
+def conv(
+    in_channels: int, side: int | tuple[int, ...], out_channels: int, kernel: tuple[int, ...],
+    stride: int | tuple[int, ...] = 1, groups: int = 1, dilation: int = 1, padded: bool = True, bias: bool = False,
+    first: bool = False, wide: bool = False, transposed: bool = False,
 ) -> Operator:  # fmt: skip
-    """Convolution over (depth, height, width), padded to keep the size at stride 1.
+    """Convolution over (height, width) or (depth, height, width); one `side` or `stride` stands for all.
 
-    A transposed one multiplies the size by its stride; kernel - stride must be even.
+    `padded` keeps the size at stride 1, and a transposed one multiplies it by its stride; patches (kernel = stride) are
+    never padded.
     """
-    padding, out = [], []
-    for size, k, s in zip(sides, kernel, stride, strict=True):
-        padding.append((k - s) // 2 if transposed else k // 2 if k != s else 0)
-        out.append(size * s if transposed else (size + 2 * padding[-1] - k) // s + 1)
+    sides, strides = (size if isinstance(size, tuple) else (size,) * len(kernel) for size in (side, stride))
+    paddings, outs = [], []
+    for size, k, s in zip(sides, kernel, strides, strict=True):
+        reach = dilation * (k - 1) + 1
+        paddings.append((reach + 1 - s if transposed else reach - 1) // 2 * (padded and k != s))
+        if transposed:
+            outs.append(size * s if padded else (size - 1) * s + reach)
+        else:
+            outs.append((size + 2 * paddings[-1] - reach) // s + 1)
+    columns = {
+        f"{name}_{axis}": size
+        for name, sizes in (("kernel", kernel), ("stride", strides), ("padding", paddings))
+        for axis, size in zip(("width", "height", "depth"), reversed(sizes), strict=False)
+    }
+    if len(kernel) == 3:  # heights are those of all depths together
+        columns |= {"in_depth": sides[0], "out_depth": outs[0]}
+        columns |= {"kernel_height": kernel[0] * kernel[1], "stride_height": strides[0] * strides[1]}
     return from_to(
-        "conv_transpose3d" if transposed else "conv3d",
-        (in_channels, sides[0] * sides[1], sides[2]),
-        (out_channels, out[0] * out[1], out[2]),
-        **_window((kernel[0] * kernel[1], kernel[2]), stride[2], (padding[1], padding[2]))
-        | {"stride_height": stride[0] * stride[1]},
-        in_depth=sides[0],
-        out_depth=out[0],
-        kernel_depth=kernel[0],
-        stride_depth=stride[0],
-        padding_depth=padding[0],
-        dilation=1,
+        f"conv{'_transpose' * transposed}{len(kernel)}d",
+        (in_channels, prod(sides[:-1]), sides[-1]),
+        (out_channels, prod(outs[:-1]), outs[-1]),
+        **columns,
+        dilation=dilation,
         groups=groups,
-        parameters=in_channels // groups * out_channels * kernel[0] * kernel[1] * kernel[2],
+        parameters=in_channels // groups * out_channels * prod(kernel) + bias * out_channels,
         input_gradient=not first,
-        wide_input=first,
-    )
-
-
-def conv_transpose(in_channels: int, side: int, out_channels: int, kernel: int, stride: int) -> Operator:
-    """Transposed convolution that multiplies the size by its stride; from a vector (side 1), the CNN's first layer.
-
-    kernel - stride must be even, but for a vector's.
-    """
-    first = side == 1
-    padding = 0 if first else (kernel - stride) // 2
-    out = (side - 1) * stride - 2 * padding + kernel
-    return from_to(
-        "conv_transpose2d",
-        (in_channels, side, side),
-        (out_channels, out, out),
-        **_window((kernel, kernel), stride, (padding, padding)),
-        dilation=1,
-        groups=1,
-        parameters=in_channels * out_channels * kernel * kernel,
-        input_gradient=not first,
-        wide_input=first,
+        wide_input=wide or first,
     )
 
 
@@ -198,63 +162,48 @@ def _transposed(draw: Draw) -> Operator:
     """Upsampling, as generators do it."""
     side, kernel = draw.side(4, 64), draw.one_of((2, 4, 4))
     in_channels = draw.channels(draw.between(1000, 4000) / side)
-    return conv_transpose(in_channels, side, draw.channels(in_channels * draw.between(0.04, 1)), kernel, 2)
+    out_channels = draw.channels(in_channels * draw.between(0.04, 1))
+    return conv(in_channels, side, out_channels, (kernel, kernel), 2, transposed=True)
 
 
 def _transposed_vectors(draw: Draw) -> Operator:
     """First layer of a generator: a random vector becomes a small map."""
     ins = draw.channels(draw.between(50, 200))
-    return conv_transpose(ins, 1, draw.channels(draw.between(100, 1000)), 4, 1)
+    outs = draw.channels(draw.between(100, 1000))
+    return conv(ins, 1, outs, (4, 4), padded=False, first=True, transposed=True)
 
 
 _MOST_NUMBERS = 20_000_000  # of a map of one image; of convolutions fewer
 
 
-def _size(draw: Draw, low: int = 4, high: int = 240) -> tuple[int, int]:
-    """Channels and side of a map."""
+def _size(
+    draw: Draw, low: int = 4, high: int = 240, spans: tuple[float, float] = (350, 60_000)
+) -> tuple[int, int]:
+    """Channels and side of a map; `spans`: the least and most of their product."""
     side = draw.side(low, high)
-    return draw.channels(min(7500, draw.between(350, 60_000) / side)), side
+    return draw.channels(min(7500, draw.between(*spans) / side)), side
 
 
-def _plain(
-    draw: Draw, operator_type: str, low: int = 4, high: int = 240, wide: float = 0.0, **more: Any
-) -> Operator:
-    channels, side = _size(draw, low, high)
-    return same_shape(operator_type, channels, side, wide_input=draw.happens(wide), **more)
-
-
-def _shuffle(draw: Draw) -> Operator:
-    """A channel shuffle of two groups, which copies; only changing the layout moves nothing."""
-    channels, side = _size(draw, 7, 64)
-    return same_shape("permute", channels + channels % 2, side, groups=2)
-
-
-def _small_map(draw: Draw, operator_type: str, even: bool = False, **more: Any) -> Operator:
-    """On the last maps of a CNN for images of 32 pixels: one to six positions a side."""
-    side = draw.side(1, 6)
-    channels = draw.channels(draw.between(300, 3000) / side)
+def _map(
+    draw: Draw, operator_type: str, low: int = 4, high: int = 240, spans: tuple[float, float] = (350, 60_000),
+    even: bool = False, wide: float | None = None, vectors: float | None = None, **more: Any,
+) -> Operator:  # fmt: skip
+    """On a map, or in the share `vectors` of the shapes on a vector; `wide`: the share that reads float32 always."""
+    if vectors is not None and draw.happens(vectors):
+        return _channels_of(draw, operator_type, 3, 7000, **more)
+    channels, side = _size(draw, low, high, spans)
+    more |= {} if wide is None else {"wide_input": draw.happens(wide)}
     return same_shape(operator_type, channels + channels % 2 * even, side, **more)
 
 
-def _vector(draw: Draw, operator_type: str, low: float, high: float, **more: Any) -> Operator:
-    return same_shape(operator_type, draw.channels(draw.between(low, high)), 1, **more)
-
-
-def _activation(draw: Draw, kind: str, in_place: bool = False, vectors: float = 0.0) -> Operator:
-    if draw.happens(vectors):
-        return _vector(draw, "activation", 3, 7000, kind=kind, in_place=in_place)
-    return _plain(draw, "activation", kind=kind, in_place=in_place)
-
-
-def _small(draw: Draw, kind: str) -> Operator:
-    """Activation of a small CNN's map, as of LeNet-5."""
-    channels = draw.channels(draw.between(4, 256))
-    return same_shape("activation", channels, draw.side(1, 64), kind=kind)
-
-
-def _layer_scale(draw: Draw) -> Operator:
-    channels, side = draw.channels(draw.between(64, 1600)), draw.side(7, 60)
-    return same_shape("multiply", channels, side, parameters=channels)
+def _channels_of(
+    draw: Draw, operator_type: str, low: float, high: float, sides: tuple[int, int] | None = None,
+    scale: bool = False, **more: Any,
+) -> Operator:  # fmt: skip
+    """On `low` to `high` channels whatever the side, 1 without `sides`; `scale`: a learned factor for each channel."""
+    channels = draw.channels(draw.between(low, high))
+    more |= {"parameters": channels} if scale else {}
+    return same_shape(operator_type, channels, draw.side(*sides) if sides else 1, **more)
 
 
 def _concat(draw: Draw) -> Operator:
@@ -360,8 +309,7 @@ def _convolution_1d(draw: Draw) -> Operator:
     length, kernel = round(draw.between(64, 4096)), draw.one_of((3, 3, 5, 7, 9))
     ins = max(4, draw.channels(min(1024, draw.between(15_000, 250_000) / length)))
     outs = max(4, draw.channels(min(1024, ins * draw.between(0.5, 2))))
-    window = _window((1, kernel), 1, (0, kernel // 2)) | {"dilation": 1, "groups": 1}
-    return from_to("conv2d", (ins, 1, length), (outs, 1, length), **window, parameters=ins * outs * kernel)
+    return conv(ins, (1, length), outs, (1, kernel))
 
 
 def _convolution_3d(draw: Draw) -> Operator:
@@ -369,7 +317,7 @@ def _convolution_3d(draw: Draw) -> Operator:
     side, depth, kernel = draw.side(4, 56), draw.one_of((4, 8, 16)), draw.one_of((_POINT, _CUBE, _CUBE))
     ins = max(4, round(min(256, draw.between(200, 2000) / side) / 4) * 4)
     outs = max(4, round(ins * draw.between(0.5, 2) / 4) * 4)
-    return conv_3d(ins, (depth, side, side), outs, kernel)
+    return conv(ins, (depth, side, side), outs, kernel)
 
 
 def _factored_3d(draw: Draw) -> Operator:
@@ -377,22 +325,21 @@ def _factored_3d(draw: Draw) -> Operator:
     side, depth = draw.one_of((7, 14, 28, 56)), draw.one_of((4, 8, 16))
     kernel, stride = draw.one_of((((1, 3, 3), _POINT), ((3, 1, 1), _POINT), (_CUBE, (2, 2, 2))))
     ins = draw.one_of((16, 32, 64)) * max(1, 56 // side)
-    return conv_3d(ins, (depth, side, side), ins * draw.one_of((1, 2)), kernel, stride)
+    return conv(ins, (depth, side, side), ins * draw.one_of((1, 2)), kernel, stride)
 
 
 def _transposed_3d(draw: Draw) -> Operator:
     side, ins = draw.one_of((4, 8, 16, 32)), draw.one_of((64, 128, 256))
     kernel = draw.one_of((2, 4))
-    return conv_3d(ins, (side, side, side), ins // 2, (kernel, kernel, kernel), (2, 2, 2), transposed=True)
+    return conv(ins, (side, side, side), ins // 2, (kernel, kernel, kernel), (2, 2, 2), transposed=True)
 
 
 _SHAPES: dict[str, Callable[..., Operator | None]] = {
     shape.__name__.removeprefix("_"): shape
     for shape in (
-        _convolution, _transposed, _transposed_vectors, _plain, _small_map, _vector, _activation, _small, _layer_scale,
-        _concat, _concat_small, _concat_forward, _linear_vectors, _linear_maps, _shuffle, _pool, _pool_up, _global_pool,
-        _loss, _optimizer, _upsample, _same, _mean, _attention, _convolution_1d, _convolution_3d, _factored_3d,
-        _transposed_3d,
+        _convolution, _transposed, _transposed_vectors, _map, _channels_of, _concat, _concat_small, _concat_forward,
+        _linear_vectors, _linear_maps, _pool, _pool_up, _global_pool, _loss, _optimizer, _upsample, _same, _mean,
+        _attention, _convolution_1d, _convolution_3d, _factored_3d, _transposed_3d,
     )
 }  # fmt: skip
 """The functions that make a shape from a draw, by their names in families.json."""

@@ -7,7 +7,6 @@ measured in; shapes are those of common repositories' defaults and their neighbo
 import json
 from collections.abc import Iterator, Sequence
 from itertools import product, zip_longest
-from math import prod
 from typing import Any
 
 from predictor.catalogue.modes import Mode
@@ -15,7 +14,7 @@ from predictor.files import data_file
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VOLUME_TYPES
 from predictor.operators.operators import Operator
 from proxy_cnns.configuration import mode_of
-from proxy_cnns.designs import conv_3d, from_to
+from proxy_cnns.designs import conv, from_to
 
 Part = tuple[Sequence[Mode], Sequence[int], list[Operator]]
 """Modes, batch sizes and operators."""
@@ -47,26 +46,28 @@ def _of_words(type_: str, window: str, marks: Sequence[str], of: str, to: str = 
     entry, dimensions = OPERATOR_TYPES[type_], 2 + (type_ in VOLUME_TYPES)
     (ins, *sides), (outs, *ends) = (_sizes(shape, dimensions) for shape in (of, to or of))
     kernel, stride = (_sizes(f"0@{size or 1}", dimensions)[1:] for size in window.partition("/")[::2])
-    first, up = "image" in marks, entry.product == "transposed"
-    if type_ in VOLUME_TYPES:
-        size, across, down = ((a, b, c) for a, b, c in (sides, kernel, stride))
-        return conv_3d(ins, size, outs, across, down, transposed=up, first=first)
     counts = {mark[0]: int(mark[1:]) for mark in marks if mark[1:].isdigit()}
-    groups = ins if "apart" in marks else counts.get("g", 1 if entry.is_convolution else None)
+    groups, padded = ins if "apart" in marks else counts.get("g"), "loose" not in marks
+    flags = {"first": "image" in marks, "wide": "wide" in marks, "padded": padded}
+    if entry.is_convolution:
+        flags |= {
+            "bias": "plain" not in marks and dimensions == 2,
+            "transposed": entry.product == "transposed",
+        }
+        size, across, down = map(tuple, (sides, kernel, stride))
+        return conv(ins, size, outs, across, down, groups or 1, counts.get("d", 1), **flags)
     more: dict[str, Any] = {"groups": groups, "n_tensors": counts.get("n", 1)}
     if window:
-        reach = [counts.get("d", 1) * (k - 1) for k in kernel]
-        pairs, is_padded = zip(reach, stride, strict=True), "loose" not in marks
-        beyond = [(r + (2 - s) * up) // 2 * is_padded for r, s in pairs]
-        moved = zip(sides, reach, stride, beyond, strict=True)
-        ends = [n * s if up else (n + 2 * p - r - 1) // s + 1 for n, r, s, p in moved]
+        beyond = [(k - 1) // 2 * padded for k in kernel]
+        moved = zip(sides, kernel, stride, beyond, strict=True)
+        ends = [(n + 2 * p - k) // s + 1 for n, k, s, p in moved]
         for name, numbers in (("kernel", kernel), ("stride", stride), ("padding", beyond)):
             more |= dict(zip((f"{name}_height", f"{name}_width"), numbers, strict=True))
     elif type_ == "attention":
         more |= {"kernel_height": sides[0], "kernel_width": 1}
     parameters = 2 * ins if entry.weights else 0
     if entry.weights == "filters":
-        parameters = ins // (groups or 1) * outs * prod(kernel) + outs * ("plain" not in marks)
+        parameters = ins * outs + outs * ("plain" not in marks)
     elif entry.gates and groups:
         parameters = entry.gates * outs * (ins + outs // groups + 2)
     return from_to(
@@ -74,12 +75,10 @@ def _of_words(type_: str, window: str, marks: Sequence[str], of: str, to: str = 
         (ins, sides[0], sides[1]),
         (outs, (ends or sides)[0], (ends or sides)[1]),
         kind=next((mark for mark in marks if mark in ACTIVATIONS), None),
-        dilation=counts.get("d", 1) if entry.is_convolution else None,
         parameters=parameters,
         passes="forward" if "forward" in marks else "forward_backward",
-        input_gradient=not first,
         in_place="in_place" in marks,
-        wide_input=first or "wide" in marks,
+        wide_input="wide" in marks,
         **more,
     )
 

@@ -9,7 +9,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.proxies import proxy_table
 from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.configuration import Configuration, Subject
-from proxy_cnns.designs import conv, conv_3d, from_to, linear, same_shape
+from proxy_cnns.designs import conv, from_to, linear, same_shape
 
 OPERATORS = tuple(
     Subject("operator", operator.name, operator.in_height or 1, operator=operator)
@@ -75,10 +75,8 @@ RARE = {
     "mean": Rare(from_to("mean", (8, 4, 4), (1, 4, 4)), (2, 1, 4, 4)),
     "matmul": Rare(_of_line("matmul", out=2 * 7), (2, 2, 5, 7)),
     "attention": Rare(_of_line("attention", kernel_height=5), (2, 2, 5, 6), False),
-    "conv3d": Rare(conv_3d(3, (4, 6, 5), 6, (3, 3, 1), (1, 2, 1)), (2, 6, 4, 3, 5)),
-    "conv_transpose3d": Rare(
-        conv_3d(4, (2, 3, 4), 6, (1, 2, 4), (1, 2, 2), transposed=True), (2, 6, 2, 6, 8)
-    ),
+    "conv3d": Rare(conv(3, (4, 6, 5), 6, (3, 3, 1), (1, 2, 1)), (2, 6, 4, 3, 5)),
+    "conv_transpose3d": Rare(conv(4, (2, 3, 4), 6, (1, 2, 4), (1, 2, 2), transposed=True), (2, 6, 2, 6, 8)),
     "lstm": Rare(from_to("lstm", (6, 5, 1), (8, 5, 1), groups=2, parameters=_LSTM), (2, 5, 8), False),
     "gru": Rare(from_to("gru", (6, 5, 1), (4, 5, 1), groups=1, parameters=_GRU), (2, 5, 4), False),
     "conv1d": Rare(from_to("conv2d", (4, 1, 9), (6, 1, 9), groups=1, parameters=72, **_WINDOW), (2, 6, 1, 9)),

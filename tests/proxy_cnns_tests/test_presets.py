@@ -12,7 +12,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.operators.operators import operators_of
 from proxy_cnns.configuration import Builder, mode_of
-from proxy_cnns.designs import conv, conv_3d, linear, pool
+from proxy_cnns.designs import conv, linear, pool
 from proxy_cnns.estimates import estimated_seconds
 from proxy_cnns.modes import modes_of_gpu
 from proxy_cnns.presets import (
@@ -203,8 +203,8 @@ def test_what_is_written_as_text_in_trainings_is_what_the_designs_make(presets):
         conv(3, 255, 96, (11, 11), 2, padded=False, first=True),
         conv(16, 400, 16, (3, 3), groups=16),
         conv(512, 19, 1024, (3, 3), dilation=6, bias=True),
-        conv_3d(16, (96, 96, 96), 16, (5, 5, 5)),
-        conv_3d(32, (48, 48, 48), 16, (2, 2, 2), (2, 2, 2), transposed=True),
+        conv(16, (96, 96, 96), 16, (5, 5, 5)),
+        conv(32, (48, 48, 48), 16, (2, 2, 2), (2, 2, 2), transposed=True),
         linear(128, 8192),
         pool("max_pool", 64, 512, 2, 2),
     }
