@@ -8,16 +8,18 @@ import csv
 import json
 import math
 import os
+import string
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from predictor.answers.notes import duration, number
 from predictor.errors import SchemaError
 from predictor.table_files import STANDARD, SUFFIXES, writing_table
 
@@ -41,6 +43,43 @@ class Column:
     text: Callable[[Any], str]
     left: bool = False
     rank: int = 0
+
+
+_FORMS: dict[str, Callable[[Any], str]] = {
+    "number": number,
+    "duration": duration,
+    "percent": lambda share: f"{100 * share:.1f} %",
+    "some": lambda amount: f"{amount:g}" if amount else "",
+    "minute": lambda moment: moment[:16].replace("T", " "),
+    "words": " ".join,
+}
+"""How cells of columns.csv are written, beside Python's own formats."""
+
+
+class _Cells(string.Formatter):
+    """Writes the fields of a cell: ``number 1e9`` divides first, ``yes|no`` tells a flag; None is empty."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """One field in a form of `_FORMS` or of Python's."""
+        if "|" in format_spec:
+            yes, no = format_spec.split("|")
+            return (yes or str(value)) if value else no
+        form, _, divisor = format_spec.partition(" ")
+        if value is None or form not in _FORMS:
+            return "" if value is None else format(value, format_spec)
+        return _FORMS[form](value / float(divisor) if divisor else value)
+
+
+@cache
+def table_columns(table: str) -> tuple[Column, ...]:
+    """The columns of a table that `columns.csv` lists, by its command's words."""
+    with Path(__file__).with_name("columns.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["table"] == table]
+    write = _Cells().vformat
+    return tuple(
+        Column(row["header"], partial(write, row["text"], ()), row["left"] == "left", int(row["rank"]))
+        for row in rows
+    )
 
 
 def print_records(records: Sequence[Record], how: Format, fields: Iterable[str], **about: object) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, Record, print_as, print_records, print_table
+from epochcast.tables import Column, Format, Record, print_as, print_records, print_table, table_columns
 from predictor.answers.notes import number
 
 if TYPE_CHECKING:
@@ -34,15 +34,7 @@ def list_command(output: o.OutputFormat = Format.table) -> None:
         }
         for name in zoo_names()
     ]
-    columns = [
-        Column("CNN", lambda r: r["cnn"], left=True),
-        Column("usual px", lambda r: str(r["image_size"])),
-        Column("least px", lambda r: str(r["minimum_image_size"])),
-        Column("layers", lambda r: str(r["layers"]), rank=1),
-        Column("parameters", lambda r: f"{r['parameters']:,}"),
-        Column("training GFLOP/image", lambda r: number(r["training_flops_per_image"] / 1e9)),
-    ]
-    print_as(output, records, columns, f"{len(records)} CNNs")
+    print_as(output, records, table_columns("cnn list"), f"{len(records)} CNNs")
 
 
 @app.command("show")

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, Record, counted, print_as, print_records
-from predictor.answers.notes import number
+from epochcast.tables import Format, counted, print_as, print_records, table_columns
 
 app = typer.Typer(
     help="Measurement tables: import published ones, show what one holds, upload it.", no_args_is_help=True
@@ -39,13 +38,7 @@ def list_command(to: _To = None, output: o.OutputFormat = Format.table) -> None:
         }
         for table in released_tables()
     ]
-    columns = [
-        Column("data set", lambda r: r["data_set"], left=True),
-        Column("table", lambda r: r["table"], left=True),
-        Column("rows", lambda r: f"{r['rows']:,}"),
-        Column("project", lambda r: r["repository"], left=True, rank=1),
-        *([Column("in the folder", lambda r: r["state"], left=True)] if folder else []),
-    ]
+    columns = table_columns("data list")[: None if folder else -1]
     print_as(output, records, columns, str(folder) if folder else None)
 
 
@@ -106,20 +99,4 @@ def show_command(
     table = table.astype(object).where(table.notna(), None)
     records = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
     title = f"{path.name}: {counted(sum(r['measurements'] for r in records), 'measurement')}"
-    columns = [
-        Column("source", lambda r: r["source"] or "", left=True, rank=1),
-        Column("framework", lambda r: r["framework"] or "", left=True, rank=3),
-        Column("kind", lambda r: r["kind"] or "", left=True, rank=2),
-        Column("pass", lambda r: r["pass"] or "", left=True, rank=2),
-        Column("precision", lambda r: r["precision"], left=True),
-        Column("GPU", lambda r: r["gpu"], left=True),
-        Column("rows", lambda r: f"{r['measurements']:,}"),
-        Column("CNNs", lambda r: f"{r['cnns']:,}", rank=1),
-        Column("batch", lambda r: f"{r['smallest_batch_size']}-{r['largest_batch_size']}", rank=1),
-        Column("iteration ms", _times, rank=1),
-    ]
-    print_as(output, records, columns, title, [str(name) for name in table.columns])
-
-
-def _times(record: Record) -> str:
-    return f"{number(record['shortest_iteration_time_ms'])}-{number(record['longest_iteration_time_ms'])}"
+    print_as(output, records, table_columns("data show"), title, [str(name) for name in table.columns])

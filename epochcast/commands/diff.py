@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, print_notes, print_records, print_table
+from epochcast.tables import Format, print_notes, print_records, print_table, table_columns
 from predictor.answers.diff import Difference, LayerChange, diff
 from predictor.answers.notes import number
 from predictor.answers.question import Question
@@ -100,21 +100,13 @@ def _run(command: Sequence[str], folder: Path, stdin: bytes | None = None) -> by
     return done.stdout
 
 
-_LAYERS = (
-    Column("layer", lambda layer: layer.layer, left=True),
-    Column("count before", lambda layer: str(layer.count_before)),
-    Column("count after", lambda layer: str(layer.count_after)),
-    Column("ms", lambda layer: f"{number(layer.before_ms)} -> {number(layer.after_ms)}", left=True),
-)
-
-
 def _show(changes: Sequence[Difference]) -> None:
     for position, change in enumerate(changes):
         if position:
             print()
         print_notes([change.sentence], style="bold")
         if change.layers:
-            print_table(_parts(change), _LAYERS)
+            print_table(list(map(asdict, _parts(change))), table_columns("diff"))
 
 
 def _parts(change: Difference) -> list[LayerChange]:

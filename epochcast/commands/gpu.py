@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, print_as, print_records, print_table
-from predictor.answers.notes import number
+from epochcast.tables import Column, Format, print_as, print_records, print_table, table_columns
 
 app = typer.Typer(help="The catalogue of GPUs.", no_args_is_help=True)
 
@@ -22,19 +21,8 @@ def list_command(
     from predictor.catalogue.devices import gpus_of_generation
 
     records = [asdict(gpu) for gpu in gpus_of_generation(generation)]
-    columns = [
-        Column("GPU", lambda r: r["name"], left=True),
-        Column("generation", lambda r: r["generation"], left=True),
-        Column("chip", lambda r: r["chip"], left=True, rank=3),
-        Column("SMs", lambda r: str(r["sm_count"]), rank=2),
-        Column("GHz", lambda r: f"{r['boost_clock_ghz']:.3f}", rank=2),
-        Column("fp32 TFLOP/s", lambda r: number(r["peak_fp32_tflop_per_s"])),
-        Column("fp16 tensor", lambda r: number(r["peak_fp16_tensor_tflop_per_s"]), rank=1),
-        Column("GB/s", lambda r: number(r["memory_bandwidth_gb_per_s"])),
-        Column("GiB", lambda r: number(r["memory_gib"])),
-        Column("released", lambda r: r["released"], left=True, rank=4),
-    ]
-    print_as(output, records, columns, f"{len(records)} GPUs; a card with several chips counts as one chip")
+    title = f"{len(records)} GPUs; a card with several chips counts as one chip"
+    print_as(output, records, table_columns("gpu list"), title)
 
 
 @app.command("show")

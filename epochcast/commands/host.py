@@ -6,8 +6,7 @@ from pathlib import Path
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, print_as
-from predictor.answers.notes import number
+from epochcast.tables import Format, print_as, table_columns
 from predictor.files import check_replaceable
 from predictor.measurements.hosts import HostMeasurement, write_host
 
@@ -32,17 +31,8 @@ def host_command(
     if out is not None and unsteady <= _UNUSABLE:
         write_host(measured, out)
     records = [asdict(host_time) for host_time in measured.times]
-    columns = [
-        Column("framework", lambda r: r["framework"], left=True),
-        Column("device", lambda r: r["device"], left=True),
-        Column("precision", lambda r: r["precision"], left=True),
-        Column("memory format", lambda r: r["memory_format"], left=True, rank=1),
-        Column("CNN", lambda r: f"{r['cnn']}@{r['image_size']}", left=True),
-        Column("ms per iteration", lambda r: number(r["host_time_ms"])),
-        Column("known within", lambda r: f"{100 * r['spread']:.1f} %", rank=2),
-    ]
     title, about = f"Enqueuing on {measured.host}", {"host": measured.host, "gpu": measured.gpu}
-    print_as(output, records, columns, title, notes=_notes(measured, unsteady), **about)
+    print_as(output, records, table_columns("host"), title, notes=_notes(measured, unsteady), **about)
     if unsteady > _UNUSABLE:
         message = (
             f"this machine is too busy: times of seconds apart lie up to {100 * unsteady:.0f} % from their mean, and "

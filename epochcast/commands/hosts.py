@@ -5,8 +5,7 @@ from typing import Any
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, print_as
-from predictor.answers.notes import number
+from epochcast.tables import Format, print_as, table_columns
 
 app = typer.Typer(help="The catalogue of machines around GPUs.", no_args_is_help=True)
 
@@ -18,17 +17,8 @@ def list_command(output: o.OutputFormat = Format.table) -> None:
     from predictor.catalogue.hosts import all_hosts
 
     records = [_record(host) for host in all_hosts()]
-    columns = [
-        Column("host", lambda r: r["host"], left=True),
-        Column("kind", lambda r: r["kind"], left=True, rank=3),
-        Column("ms", lambda r: number(r["reference_ms"])),
-        Column("by", lambda r: "measured" if r["measured"] else "clock", left=True),
-        Column("GHz", lambda r: number(r["max_ghz"]), rank=2),
-        Column("year", lambda r: "" if r["core_year"] is None else str(r["core_year"]), rank=2),
-        Column("instances", lambda r: " ".join(r["instances"]), left=True, rank=1),
-    ]
     time_in_words = "ms: to enqueue ResNet-18 at 32 px, measured or (by clock) from GHz and year"
-    print_as(output, records, columns, f"{len(records)} hosts; {time_in_words}")
+    print_as(output, records, table_columns("hosts list"), f"{len(records)} hosts; {time_in_words}")
 
 
 def _record(host: Any) -> dict[str, Any]:

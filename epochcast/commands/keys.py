@@ -7,7 +7,7 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.measured import open_store
-from epochcast.tables import Column, Format, counted, print_as
+from epochcast.tables import Format, counted, print_as, table_columns
 
 app = typer.Typer(help="API keys of the service: who may upload measurements.", no_args_is_help=True)
 
@@ -63,16 +63,7 @@ def list_command(store: str = o.STORE, output: o.OutputFormat = Format.table) ->
 
     records = [asdict(key) for key in list_keys(engine)]
     shown = [{name: record[name] for name in _FIELDS} for record in records]
-    columns = [
-        Column("name", lambda r: r["name"], left=True),
-        Column("key", lambda r: f"epochcast_{r['hint']}...", left=True, rank=1),
-        Column("created", lambda r: r["created_at"][:16].replace("T", " "), left=True, rank=2),
-        Column("expires", lambda r: (r["expires_at"] or "")[:16].replace("T", " "), left=True, rank=2),
-        Column("revoked", lambda r: (r["revoked_at"] or "")[:16].replace("T", " "), left=True),
-        Column("uploads", lambda r: f"{r['uploads']:,}", rank=2),
-        Column("rows", lambda r: f"{r['rows']:,}", rank=1),
-    ]
-    print_as(output, shown, columns, counted(len(shown), "key"), _FIELDS)
+    print_as(output, shown, table_columns("keys list"), counted(len(shown), "key"), _FIELDS)
 
 
 def _show(secret: str) -> None:

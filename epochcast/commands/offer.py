@@ -11,27 +11,10 @@ from warnings import warn
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, counted, print_as
-from predictor.answers.notes import number
+from epochcast.tables import Format, counted, print_as, table_columns
 
 app = typer.Typer(help="Cloud offers and their prices.", no_args_is_help=True)
 
-_COLUMNS = (
-    Column("provider", lambda r: r["provider"], left=True),
-    Column("instance", lambda r: r["instance"], left=True),
-    Column("GPU", lambda r: r["gpu"], left=True),
-    Column("GPUs", lambda r: f"{r['gpu_count']:g}"),
-    Column("US$/h", lambda r: number(r["usd_per_hour"])),
-    Column("spot", lambda r: number(r["spot_usd_per_hour"]), rank=1),
-    Column("vCPUs", lambda r: f"{r['vcpus']:g}" if r["vcpus"] else "", rank=3),
-    Column("GiB", lambda r: f"{r['memory_gib']:g}" if r["memory_gib"] else "", rank=3),
-    Column("billed s", lambda r: number(r["least_billed_s"]), rank=3),
-    Column("US$/GB out", lambda r: number(r["egress_usd_per_gb"]), rank=3),
-    Column("region", lambda r: r["region"] or "", left=True, rank=4),
-    Column("date", lambda r: str(r["retrieved_on"]), left=True, rank=2),
-    Column("historic", lambda r: "historic" if r["historic"] else "", left=True, rank=2),
-    Column("marketplace", lambda r: "marketplace" if r["marketplace"] else "", left=True, rank=2),
-)
 _BILLING = ("least_billed_s", "billed_by_s", "egress_usd_per_gb")
 
 
@@ -59,7 +42,7 @@ def list_command(
     records.sort(key=lambda r: (r["usd_per_hour"] is None, r["usd_per_hour"]))
     if records or output is not Format.table:
         title = f"{counted(len(records), 'offer')}; US$ per hour of the whole instance"
-        print_as(output, records, _COLUMNS, title)
+        print_as(output, records, table_columns("offer list"), title)
     else:
         typer.echo(f"No offer of {gpu_name}. --historic shows old ones; --offers FILE reads your own.")
 

@@ -14,7 +14,6 @@ from epochcast.commands.profile_input import input_command
 from epochcast.profiling import HOW_LONG, ProfileRequest, default_words, request_for, run_profile
 from epochcast.progress import shown_progress
 from epochcast.tables import (
-    Column,
     Format,
     Record,
     counted,
@@ -22,6 +21,7 @@ from epochcast.tables import (
     print_notes,
     print_records,
     print_table,
+    table_columns,
 )
 from predictor.answers.notes import duration
 from predictor.catalogue.devices import is_cpu
@@ -99,13 +99,8 @@ def doctor_command(output: o.OutputFormat = Format.table) -> None:
     packages = f"{len(PACKAGES) - len(hidden)} of {len(PACKAGES)} are epochcast's own"
     own = Finding("packages", packages, "every command", " ".join(hidden))
     records = [asdict(finding) for finding in (own, *examine())]
-    columns = [
-        Column("what", lambda r: r["what"], left=True),
-        Column("found", lambda r: r["found"] or "missing", left=True),
-        Column("for", lambda r: r["purpose"], left=True, rank=2),
-        Column("next step", lambda r: r["next_step"], left=True, rank=1),
-    ]
-    print_as(output, records, columns, "What this machine has for measuring", Finding.__slots__)
+    title = "What this machine has for measuring"
+    print_as(output, records, table_columns("profile doctor"), title, Finding.__slots__)
 
 
 app.command("input")(input_command)
@@ -131,7 +126,11 @@ def _show_plan(request: "Request", left_out: "list[Configuration]", output: Form
         sums["configurations"] += 1
         sums["milliseconds"] += round(1000 * record["estimated_s"])
     rows = [dict(zip(names, key, strict=True)) | dict(sums) for key, sums in groups.items()]
-    print_table(rows, _PLAN_COLUMNS, f"{request.name}: {counted(len(configurations), 'configuration')}")
+    print_table(
+        rows,
+        table_columns("profile plan"),
+        f"{request.name}: {counted(len(configurations), 'configuration')}",
+    )
     total = sum(record["estimated_s"] for record in records) / len(request.devices)
     notes = [f"About {duration(total)} on an H200, in this order; another device takes its own time."]
     if left_out:
@@ -145,16 +144,6 @@ def _show_plan(request: "Request", left_out: "list[Configuration]", output: Form
         limit = duration(request.budget_s)
         notes.append(f"The time limit ends it after {limit}; the same command then continues it.")
     print_notes(notes)
-
-
-_PLAN_COLUMNS = (
-    Column("kind", lambda r: r["kind"], left=True),
-    Column("precision", lambda r: r["precision"], left=True),
-    Column("memory format", lambda r: r["memory_format"], left=True),
-    Column("batch", lambda r: str(r["batch_size"])),
-    Column("configurations", lambda r: f"{r['configurations']:,}"),
-    Column("estimate", lambda r: duration(r["milliseconds"] / 1000)),
-)
 
 
 def _show_outcome(outcome: "Outcome", request: "Request", output: Format) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, Record, print_notes, print_records, print_table
+from epochcast.tables import Format, Record, print_notes, print_records, print_table, table_columns
 from predictor.answers.notes import number
 
 if TYPE_CHECKING:
@@ -55,13 +55,8 @@ def input_command(
         about = {name: value for name, value in asdict(measured).items() if name != "rates"}
         print_records(records, output, records[0], **about)
         return
-    columns = [
-        Column("workers", lambda r: str(r["workers"])),
-        Column("images/s", lambda r: number(r["samples_per_s"])),
-        Column("x one worker", lambda r: f"{r['ratio']:.2f}"),
-    ]
     title = f"Loading {measured.images:,} images with {measured.loader} on {measured.host}"
-    print_table(records, columns, f"{title}, {measured.image_size} px")
+    print_table(records, table_columns("profile input"), f"{title}, {measured.image_size} px")
     print()
     print_notes(_input_notes(measured, out))
 
