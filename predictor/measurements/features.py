@@ -9,9 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from predictor.catalogue.devices import Gpu, device_of, peak_tflop_per_s
+from predictor.catalogue.rows import read_rows
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.proxies import FOUNDING_PROXIES, is_proxy_name, proxy_table
 from predictor.errors import SchemaError, UnknownCnnError, nearest
+from predictor.files import data_file
 from predictor.measurements.schema import Column
 
 if TYPE_CHECKING:
@@ -29,34 +31,13 @@ MEASURED_COLUMNS = (
 )  # fmt: skip
 """Columns of measurement tables that `described` keeps."""
 
-_SPECIFICATIONS = (
-    Column("compute_capability", "amount", "the GPU's compute capability"),
-    Column("sm_count", "count", "its multiprocessors"),
-    Column("cuda_cores", "count", "its cores"),
-    Column("boost_clock_ghz", "amount", "its boost clock", "GHz"),
-    Column("peak_fp32_tflop_per_s", "amount", "its peak rate in fp32", "TFLOP/s"),
-    Column("peak_tflop_per_s", "amount", "its peak rate in the row's precision", "TFLOP/s"),
-    Column("memory_bandwidth_gb_per_s", "amount", "its memory bandwidth", "GB/s"),
-    Column("memory_gib", "amount", "its memory", "GiB"),
-    Column("l2_mib", "amount", "its L2 cache", "MiB"),
-)
-_OF_PROXY = (
-    Column("in_height", "count", "a proxy's convolution: height of its input", "pixels"),
-    Column("in_channels", "count", "a proxy's convolution: channels of its input"),
-    Column("out_channels", "count", "a proxy's convolution: filters"),
-    Column("kernel_height", "count", "a proxy's convolution: its kernel", "pixels"),
-    Column("stride_height", "count", "a proxy's convolution: its stride", "pixels"),
-    Column("groups", "count", "a proxy's convolution: its groups"),
-)
-_STRUCTURE = (
-    Column("layers", "count", "layers of the CNN"),
-    Column("parameters", "count", "its trainable parameters"),
-    Column("gflop_per_image", "amount", "operations of an image's three passes, a multiply-add as 2", "10^9"),
-    Column("moved_gb_per_image", "amount", "bytes that they read and write in fp32", "10^9 bytes"),
+DESCRIBING_COLUMNS = (
+    *read_rows(Column, data_file("feature_columns.csv")),
     *(Column(f"n_{name}", "count", f"layers that count as the proxy {name}") for name in FOUNDING_PROXIES),
 )
-DESCRIBING_COLUMNS = (*_SPECIFICATIONS, *_OF_PROXY, *_STRUCTURE)
 """Columns that `described` adds: empty for what is unknown, such as a processor's peak rate."""
+
+_DESCRIBING = [column.name for column in DESCRIBING_COLUMNS]
 
 
 def feature_table(measurements: pd.DataFrame, layer_table_of: LayerTableOf | None = None) -> pd.DataFrame:
@@ -95,18 +76,16 @@ def described(features: pd.DataFrame) -> pd.DataFrame:
     own = {id(table): table for table in tables}
     cnns = {number: {} if table is None else _structure_of(table) for number, table in own.items()}
     rows = [devices[key] | cnns[id(table)] for key, table in zip(keys, tables, strict=True)]
-    names = [column.name for column in DESCRIBING_COLUMNS]
     kept = features[[name for name in MEASURED_COLUMNS if name in features]]
-    return kept.join(pd.DataFrame(rows, features.index, columns=names))
+    return kept.join(pd.DataFrame(rows, features.index, columns=_DESCRIBING))
 
 
 def _specifications_of(name: str, precision: str) -> dict[str, float]:
     gpu = device_of(name)
     if not isinstance(gpu, Gpu) or gpu.name.startswith("cpu:"):
         return {}
-    peak = peak_tflop_per_s(gpu, precision)
-    of_sheet = {column.name: float(getattr(gpu, column.name, float("nan"))) for column in _SPECIFICATIONS}
-    return of_sheet | {"peak_tflop_per_s": peak}
+    of_sheet = {name: float(getattr(gpu, name)) for name in _DESCRIBING if hasattr(gpu, name)}
+    return of_sheet | {"peak_tflop_per_s": peak_tflop_per_s(gpu, precision)}
 
 
 def _structure_of(table: LayerTable) -> dict[str, float]:
@@ -124,7 +103,9 @@ def _structure_of(table: LayerTable) -> dict[str, float]:
     if not is_proxy_name(table.cnn):
         return structure
     convolution = next(layer for layer in table if layer.type == "conv2d")
-    return structure | {column.name: getattr(convolution, column.name) for column in _OF_PROXY}
+    return {
+        name: getattr(convolution, name) for name in _DESCRIBING if hasattr(convolution, name)
+    } | structure
 
 
 def _check_columns(measurements: pd.DataFrame) -> None:

@@ -146,15 +146,10 @@ def _text(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
 
 def _word(values: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     text = _text(values, entry, rows)
-    ours = {value: _our_word(value) for value in text.dropna().unique()}
-    words = text_column([None if value is None else ours[value] for value in text])
+    ours = {value: SYNONYMS.get(value.casefold(), value.casefold()) for value in text.dropna().unique()}
+    words = text_column([ours.get(value) for value in text])
     rows.refuse(values, words.notna() & ~words.isin(entry.words), entry, ", ".join(entry.words))
     return words
-
-
-def _our_word(value: str) -> str:
-    word = value.casefold()
-    return SYNONYMS.get(word, word)
 
 
 def _flag(values: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
@@ -165,47 +160,38 @@ def _flag(values: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     return pd.Series([_FLAGS[value] for value in lower], dtype="boolean")
 
 
-def _number(values: pd.Series, entry: Column, rows: RowNames, valid: str) -> pd.Series:
+_VALID = {
+    "count": "a whole number of at least {least}{unit}",
+    "amount": "a number of at least 0{unit}",
+    "time": "a number above 0{unit} (wrong unit, or a failed measurement?)",
+}
+
+
+def _number(values: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
+    """A count, an amount or a time."""
     import numpy as np
     import pandas as pd
 
+    valid = _VALID[entry.form].format(least=entry.least, unit=f", in {entry.unit}" if entry.unit else "")
     blank = _blank(values)
     numbers = pd.to_numeric(values.where(~blank), errors="coerce").astype("float64")
     bad = pd.Series(~np.isfinite(numbers.to_numpy())) & (~blank | entry.required)
     rows.refuse(values, bad, entry, valid)
-    return numbers
-
-
-def _count(values: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
-    valid = f"a whole number of at least {entry.least}" + (f", in {entry.unit}" if entry.unit else "")
-    numbers = _number(values, entry, rows, valid)
-    rows.refuse(values, (numbers < entry.least) | (numbers.notna() & (numbers % 1 != 0)), entry, valid)
-    rows.refuse(values, numbers > _EXACT, entry, f"at most {_EXACT:,}, up to which whole numbers are exact")
-    return numbers.astype("int64") if entry.required else numbers
-
-
-def _amount(values: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
-    valid = "a number of at least 0" + (f", in {entry.unit}" if entry.unit else "")
-    numbers = _number(values, entry, rows, valid)
-    rows.refuse(values, numbers < 0, entry, valid)
-    return numbers
-
-
-def _time(values: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
-    valid = f"a number above 0, in {entry.unit} (wrong unit, or a failed measurement?)"
-    numbers = _number(values, entry, rows, valid)
-    rows.refuse(values, numbers <= 0, entry, valid)
-    if entry.unit == "ms":
+    bad = numbers <= 0 if entry.form == "time" else numbers < 0
+    if entry.form == "count":
+        bad = (numbers < entry.least) | (numbers.notna() & (numbers % 1 != 0))
+    rows.refuse(values, bad, entry, valid)
+    if entry.form == "count":
+        rows.refuse(values, numbers > _EXACT, entry, f"at most {_EXACT:,}, up to which whole numbers are exact")
+    if entry.form == "time" and entry.unit == "ms":
         rows.refuse(values, numbers > LONGEST_MS, entry, f"at most {LONGEST_MS:,} ms, a day (wrong unit?)")
-    return numbers
+    return numbers.astype("int64") if entry.form == "count" and entry.required else numbers
 
 
 CHECKS: dict[str, Callable[[pd.Series, Column, RowNames], pd.Series]] = {
     "text": _text,
     "word": _word,
     "flag": _flag,
-    "count": _count,
-    "amount": _amount,
-    "time": _time,
+    **dict.fromkeys(_VALID, _number),
 }
 """By `Column.form`: each returns the checked column, or raises a SchemaError that names the row."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from predictor.catalogue.devices import find_gpu, is_cpu
 from predictor.errors import DataError, SchemaError, UnknownGpuError, nearest
@@ -123,24 +124,15 @@ def _unfinished(table: Path) -> str:
     rows = table.with_name(f"{table.name}.rows.jsonl")
     if not rows.is_file():
         return ""
-    with rows.open("rb") as lines:
-        if _is_locked(lines):
+    with suppress(ModuleNotFoundError), rows.open("rb") as lines:  # on Windows nothing is measured
+        import fcntl
+
+        try:
+            fcntl.flock(lines, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:  # a run holds the lock while it measures
             return "Its run goes on: the table comes at its end, or when Ctrl-C ends it."
     again = "repeat the command that measured, with --time-limit 1s to write what there is."
     return f"Its run was stopped: {again}"
-
-
-def _is_locked(file: BinaryIO) -> bool:
-    """Whether another process holds the file's lock, as a run does while it measures."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # Windows, where nothing is measured
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False
 
 
 def read_own_tables(kind: str, command: str) -> pd.DataFrame:
@@ -265,18 +257,14 @@ def _check_columns(frame: pd.DataFrame, label: str) -> None:
     if len(frame) == 0:
         raise SchemaError(f"{label} has column names but no measurement. Add at least one row.")
     for name in names:
-        _refuse_mistaken_name(name, names, label)
-
-
-def _refuse_mistaken_name(name: str, names: list[str], label: str) -> None:
-    """Accept a column of your own, unless its name is a misspelling of one of ours, or occurs twice."""
-    if names.count(name) > 1 or (name.endswith(".1") and name.removesuffix(".1") in names):
-        raise SchemaError(f"{label} has the column {name.removesuffix('.1')!r} twice. Remove one.")
-    near = get_close_matches(name, [entry.name for entry in COLUMNS], n=1, cutoff=0.82)
-    if column(name) is None and near:
-        raise SchemaError(
-            f"{label} has a column {name!r}: did you mean {near[0]!r}? Rename it, or remove it."
-        )
+        # a column of your own, unless its name is a misspelling of one of ours, or occurs twice
+        if names.count(name) > 1 or (name.endswith(".1") and name.removesuffix(".1") in names):
+            raise SchemaError(f"{label} has the column {name.removesuffix('.1')!r} twice. Remove one.")
+        near = get_close_matches(name, [entry.name for entry in COLUMNS], n=1, cutoff=0.82)
+        if column(name) is None and near:
+            raise SchemaError(
+                f"{label} has a column {name!r}: did you mean {near[0]!r}? Rename it, or remove it."
+            )
 
 
 def _devices(checked: dict[str, pd.Series], rows: RowNames) -> dict[str, pd.Series]:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -94,34 +94,23 @@ def read_training_log(path: Path) -> LoggedSpeed:
     form that is known; the message lists these.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
-    switches = tuple(name for name, warning in _WARNINGS.items() if warning in text)
-    return replace(_speed_in(text, path), switches=switches)
-
-
-def _speed_in(text: str, path: Path) -> LoggedSpeed:
     lines = re.split(r"[\r\n]+", text)
-    if (speed := _of_columns(text)) is not None:
-        return speed
-    if readings := _of_rows(_rows_of_json(text) or _rows_of_table(lines)):
-        return _median(readings)
-    for pattern, reading in FORMS.values():
+    readings = _of_columns(text) or _of_rows(_rows_of_json(text) or _rows_of_table(lines))
+    for pattern, reading in () if readings else FORMS.values():
         matches = (re.search(pattern, line) for line in lines)
-        readings = [reading(match) for match in matches if match and _value(match[1])]
-        if readings:
-            return _median(readings)
-    raise SchemaError(
-        f"{path} has no line that tells a speed. Known: {', '.join(FORMS)}, tables of fastai and of Chainer's "
-        "PrintReport (with elapsed_time), Chainer's LogReport, and Lightning's CSV with its throughput monitor. Pass "
-        "the speed itself: images/s, or the time of an iteration."
-    )
-
-
-def _median(readings: Sequence[_Reading]) -> LoggedSpeed:
+        readings = readings or [reading(match) for match in matches if match and _value(match[1])]
+    if not readings:
+        raise SchemaError(
+            f"{path} has no line that tells a speed. Known: {', '.join(FORMS)}, tables of fastai and of Chainer's "
+            "PrintReport (with elapsed_time), Chainer's LogReport, and Lightning's CSV with its throughput monitor. "
+            "Pass the speed itself: images/s, or the time of an iteration."
+        )
     # libraries load and algorithms are chosen in the first
     counted = readings[1:] if len(readings) > 2 else readings
     shares = [share for _, _, share in counted if share is not None]
     value = median(value for _, value, _ in counted)
-    return LoggedSpeed(counted[0][0], value, median(shares) if shares else None)
+    switches = tuple(name for name, warning in _WARNINGS.items() if warning in text)
+    return LoggedSpeed(counted[0][0], value, median(shares) if shares else None, switches)
 
 
 def _rows_of_json(text: str) -> list[dict[str, str]]:
@@ -163,8 +152,8 @@ def _of_rows(rows: Sequence[dict[str, str]]) -> list[_Reading]:
     return []
 
 
-def _of_columns(text: str) -> LoggedSpeed | None:
-    """The speed of a CSV log that has a column for it; None if it has none."""
+def _of_columns(text: str) -> list[_Reading]:
+    """The speeds of a CSV log that has a column for them; none of another."""
     rows = list(csv.reader(text.splitlines()))
     for ending, name in _COLUMNS.items():
         heading = rows[0] if rows else []
@@ -172,6 +161,5 @@ def _of_columns(text: str) -> LoggedSpeed | None:
         cells = [row[position] for position in positions for row in rows[1:] if len(row) > position]
         values = [_value(cell) for cell in cells if re.fullmatch(r"[\d.]+(e[-+]\d+)?", cell)]
         if positive := [value for value in values if value > 0]:
-            readings = [(name, value if name == "images_per_s" else 1000 / value, None) for value in positive]
-            return _median(readings)
-    return None
+            return [(name, value if name == "images_per_s" else 1000 / value, None) for value in positive]
+    return []

@@ -27,7 +27,8 @@ def operator_columns(prefix: str, shapes: pd.DataFrame) -> dict[str, Any]:
     columns: dict[str, Any] = {name: shapes[name] for name in _GIVEN if name in shapes}
     for side in ("height", "width"):
         if f"padding_{side}" not in shapes:
-            columns[f"padding_{side}"] = _paddings(shapes, side)
+            sizes = [shapes[f"{of}_{side}"].tolist() for of in ("in", "out", "kernel", "stride")]
+            columns[f"padding_{side}"] = list(map(smallest_padding, *sizes))
     rows = zip(*(shapes[name].tolist() for name in _NAMED_BY), strict=True)
     columns["cnn"] = [f"{prefix}/{_name(*row)}" for row in rows]
     return columns | {"image_size": shapes["in_height"], "type": "conv2d", "dilation": 1, "groups": 1}
@@ -53,14 +54,6 @@ def smallest_padding(size_in: int, size_out: int, kernel: int, stride: int) -> i
     """
     padding = max(0, -(-((size_out - 1) * stride + kernel - size_in) // 2))
     return padding if (size_in + 2 * padding - kernel) // stride + 1 == size_out else None
-
-
-def _paddings(shapes: pd.DataFrame, side: str) -> pd.Series:
-    """Apply `smallest_padding` to whole columns."""
-    size_in, size_out = shapes[f"in_{side}"], shapes[f"out_{side}"]
-    kernel, stride = shapes[f"kernel_{side}"], shapes[f"stride_{side}"]
-    padding = (-(-((size_out - 1) * stride + kernel - size_in) // 2)).clip(lower=0)
-    return padding.where((size_in + 2 * padding - kernel) // stride + 1 == size_out)
 
 
 def _name(height: int, width: int, c_in: int, c_out: int, kh: int, kw: int, sh: int, sw: int) -> str:

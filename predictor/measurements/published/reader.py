@@ -243,7 +243,9 @@ def _usable(
     """
     report.n_read = len(table)
     why = {name: _why_unknown(str(name)) for name in table["gpu"].unique()}
-    reasons = {line: why[name] for line, name in zip(_lines(table), table["gpu"], strict=True) if why[name]}
+    reasons = {
+        line: why[name] for line, name in zip(table.index.tolist(), table["gpu"], strict=True) if why[name]
+    }
     for name in (*times, *optional):
         reasons = _bad_times(table[name].dropna() if name in optional else table[name]) | reasons
     report.rejected += sorted(reasons.items())
@@ -253,10 +255,6 @@ def _usable(
         line, reason = report.rejected[0]
         raise SchemaError(f"no usable row is left of {report.source!r}. Line {line}: {reason}")
     return kept
-
-
-def _lines(table: pd.DataFrame | pd.Series) -> list[int]:
-    return [int(line) for line in table.index]
 
 
 def _why_unknown(name: str) -> str:
@@ -275,5 +273,4 @@ def _bad_times(times: pd.Series) -> dict[int, str]:
 
     values = pd.to_numeric(times, errors="coerce").to_numpy(dtype=float)
     bad = times[~(np.isfinite(values) & (values > 0))]
-    lines = zip(_lines(bad), bad.tolist(), strict=True)
-    return {line: f"{times.name} is {value}, not a time above 0." for line, value in lines}
+    return {line: f"{times.name} is {value}, not a time above 0." for line, value in bad.to_dict().items()}

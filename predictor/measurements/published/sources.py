@@ -364,7 +364,7 @@ def _justus_shapes(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _justus_oddities(table: pd.DataFrame) -> list[str]:
-    unpadded = [value != value for value in operator_columns("", _justus_shapes(table))["padding_height"]]
+    unpadded = [value is None for value in operator_columns("", _justus_shapes(table))["padding_height"]]
     return [
         "a training step (optimizer given) also updates the input image and the target, which are variables "
         "here: longer than the layer's own training",
