@@ -182,7 +182,9 @@ def _number(values: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
         bad = (numbers < entry.least) | (numbers.notna() & (numbers % 1 != 0))
     rows.refuse(values, bad, entry, valid)
     if entry.form == "count":
-        rows.refuse(values, numbers > _EXACT, entry, f"at most {_EXACT:,}, up to which whole numbers are exact")
+        rows.refuse(
+            values, numbers > _EXACT, entry, f"at most {_EXACT:,}, up to which whole numbers are exact"
+        )
     if entry.form == "time" and entry.unit == "ms":
         rows.refuse(values, numbers > LONGEST_MS, entry, f"at most {LONGEST_MS:,} ms, a day (wrong unit?)")
     return numbers.astype("int64") if entry.form == "count" and entry.required else numbers
