@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from predictor import errors
+
 
 def table(test_file: str, name: str) -> Any:
     """The table of this name beside a test file."""
@@ -16,8 +18,12 @@ def table(test_file: str, name: str) -> Any:
 def each_row(test: Callable[..., None]) -> Callable[..., None]:
     """Run a test for each row of the table that has its name.
 
-    The first row names the arguments; an entry behind these says why its row is there, and names its case.
+    The first row names the arguments, of which `error` is the name of an error; an entry behind these says why its row
+    is there, and names its case.
     """
     names, *rows = table(test.__code__.co_filename, test.__name__)
+    if "error" in names:
+        at = names.index("error")
+        rows = [[*row[:at], getattr(errors, row[at]), *row[at + 1 :]] for row in rows]
     cases = [pytest.param(*row[: len(names)], id=next(iter(row[len(names) :]), None)) for row in rows]
     return pytest.mark.parametrize(names, cases)(test)

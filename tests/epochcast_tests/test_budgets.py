@@ -32,15 +32,7 @@ class Run:
             self.saved += 1
 
 
-@pytest.mark.parametrize(
-    ("limit", "epochs"),
-    [
-        ({"deadline": "25min"}, 4),
-        ({"deadline": 0.5}, 5),
-        ({"budget_usd": 0.9}, 4),
-        ({"budget_usd": 5, "deadline": "7min"}, 1),
-    ],
-)
+@each_row
 def test_a_run_ends_before_the_epoch_that_would_pass_its_limit_and_says_so_at_the_first_report(limit, epochs):
     run = Run(**limit)
     with pytest.raises(

@@ -1,6 +1,7 @@
 """Iterations of an epoch as frameworks' loops count them, of loaders that were recorded, and in every face."""
 
 import pytest
+from case_tables import each_row
 
 import epochcast
 from predictor.answers.answer import answer
@@ -11,19 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 N, BATCH = 50_001, 128
 
 
-@pytest.mark.parametrize(
-    ("options", "iterations", "validated"),
-    [
-        ({}, 391, 391),
-        ({"drop_last": True}, 390, 391),
-        ({"framework_loop": "timm"}, 390, 391),
-        ({"framework_loop": "fastai"}, 390, 391),
-        ({"framework_loop": "lightning"}, 391, 391),
-        ({"framework_loop": "keras"}, 391, 391),
-        ({"framework_loop": "nnunet"}, 250, 50),
-        ({"framework_loop": "transformers"}, 391, 391),
-    ],
-)
+@each_row
 def test_an_epoch_has_the_iterations_that_its_loop_runs(options, iterations, validated):
     question = Question.of("resnet18", "H100 SXM", BATCH, {"samples": N, "validation_samples": N, **options})
     [row] = answer(question).rows()

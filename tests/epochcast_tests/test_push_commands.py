@@ -57,16 +57,7 @@ def test_a_table_can_be_sent_later_and_again_and_white_space_is_no_part_of_a_key
     assert (run.code, "1 measurements stored" in run.err) == (0, True)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ("epochcast_x", "API key is not known"),
-        *(
-            (key, "EPOCHCAST_API_KEY")
-            for key in ("日本", "epochcast_se\ncret", "epochcast_se cret", "epochcast_\udcff")
-        ),
-    ],
-)
+@each_row
 def test_a_wrong_key_is_one_line_that_does_not_show_it(epochcast, url, table, monkeypatch, wrong, words):
     monkeypatch.setenv("EPOCHCAST_API_KEY", wrong)
     run = epochcast("data", "push", table, url)

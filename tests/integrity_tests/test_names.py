@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from case_tables import each_row
 
 ROOT = Path(__file__).parents[2]
 WINGS = ("predictor", "proxy_cnns", "api", "epochcast", "benchmarks", "docs", "notebooks", "tests", ".ci")
@@ -65,16 +65,6 @@ def test_no_wing_has_more_than_five_empty_names_in_a_thousand_lines() -> None:
     assert not above, f"Name what the value is (`row`, `gpu_time_ms`, `layers_by_name`): {above}"
 
 
-@pytest.mark.parametrize(
-    ("source", "empty"),
-    [
-        ("for each in rows: pass", ["each"]),
-        ("def f(given, gpu): _found = given", ["given", "_found"]),
-        ("try: f()\nexcept ValueError as it: pass", ["it"]),
-        ("[row for row in rows if (known := row.gpu)]", ["known"]),
-        ("class Gpu:\n    part2: int\n    name: str", ["part2"]),
-        ("found_gpu = gpus[place]", []),
-    ],
-)
+@each_row
 def test_names_are_counted_where_they_are_bound(source: str, empty: list[str]) -> None:
     assert sorted(name for name in assigned_names(ast.parse(source)) if is_empty(name)) == sorted(empty)

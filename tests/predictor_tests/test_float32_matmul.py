@@ -102,15 +102,7 @@ def test_the_setting_changes_nothing_in_other_frameworks_and_precisions():
     assert DEFAULT.fp32_products
 
 
-@pytest.mark.parametrize(
-    ("word", "options", "remedy"),
-    [
-        *(("high", {"precision": name}, "decides .* Leave it out") for name in ("amp_bf16", "fp32", "fp16")),
-        ("high", {"framework": "tensorflow"}, "decides .* Leave it out"),
-        ("high", {"framework": "chainer", "precision": "tf32"}, "decides .* Leave it out"),
-        ("medium", {}, ".* Pass high"),
-    ],
-)
+@each_row
 def test_the_option_is_refused_where_it_does_nothing_or_is_medium(word, options, remedy):
     with pytest.raises(SchemaError, match=rf"float32_matmul_precision '{word}' {remedy}"):
         Question("resnet50", H200, 64, float32_matmul_precision=word, **options)

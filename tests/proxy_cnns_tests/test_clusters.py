@@ -8,9 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from case_tables import each_row
 from small_subjects import OPERATORS, TARGETS, configurations_of
 
-from predictor.errors import BackendUnavailableError, ProfilingError, SchemaError
+from predictor.errors import ProfilingError, SchemaError
 from proxy_cnns import jobs, runs
 from proxy_cnns.configuration import Builder, Subject
 from proxy_cnns.rows_file import rows_paths
@@ -120,13 +121,7 @@ def test_the_time_limit_ends_the_jobs(request_of, measured, monkeypatch):
     assert 0 < outcome.left < len(BOTH)
 
 
-@pytest.mark.parametrize(
-    ("backend", "error", "words"),
-    [
-        ("fake_backend:Missing", BackendUnavailableError, "PyTorch is not installed"),
-        ("sys:exit", ProfilingError, "ended by itself (exit code 1: cpu)"),
-    ],
-)
+@each_row
 def test_a_process_of_its_own_sends_its_error_or_last_words(request_of, monkeypatch, backend, error, words):
     monkeypatch.setenv("PYTHONPATH", f"{HERE}:{HERE.parents[1]}")
     job = measure_request(replace(request_of(BOTH), backend=backend))

@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from case_tables import each_row
 from small_subjects import RARE
 
 from epochcast.profiling import ProfileRequest, request_for
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import BackendUnavailableError, DataError, OutOfRangeError, SchemaError, UnknownCnnError
+from predictor.errors import DataError, OutOfRangeError, SchemaError, UnknownCnnError
 from proxy_cnns.backends.layers import Numbers
 from proxy_cnns.configuration import Builder
 from proxy_cnns.data_parallel import gpu_counts
@@ -80,7 +81,6 @@ def test_a_folder_without_images_is_refused_with_the_next_step(tmp_path):
         images_of(tmp_path, 9)
 
 
-_PARSER = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--data', "
 _CODE = """
 def broken():
     raise RuntimeError("no weights here")
@@ -99,27 +99,10 @@ made = Made()
 """
 
 
-@pytest.mark.parametrize(
-    ("code", "function", "words"),
-    [
-        (_CODE, "make_modl", "make_model"),
-        (_CODE, "broken", "no weights here"),
-        (_CODE, "needs", "without arguments"),
-        (_CODE, "made", "is a Made, not a function"),
-        ("import package_that_does_not_exist\n", "make_model", "package_that_does_not_exist"),
-        (_CODE, None, r"names no function\. Give the one that makes the CNN: \S*mine.py:\w+ or "),
-        ("x = 1\n", None, "mine.py:make_model"),
-        (
-            _PARSER + "required=True)\nparser.parse_args()\n",
-            "make_model",
-            "without arguments: SystemExit: 2. Only what makes",
-        ),
-        (_PARSER + "default='6')\nmake_model = parser.parse_args()\n", "made", "has no function 'made'"),
-    ],
-)
+@each_row
 def test_a_users_file_that_makes_no_cnn_is_refused_with_the_reason(tmp_path, code, function, words):
     path = tmp_path / "mine.py"
-    path.write_text(code)
+    path.write_text(code or _CODE)
     with pytest.raises(SchemaError, match=words):
         builder_of(str(path)) if function is None else make_model(Builder(path, function))
 
@@ -175,18 +158,7 @@ def test_a_layer_that_cannot_be_run_is_refused_by_its_name(request, case, framew
         torch_network(table, "meta") if framework == "torch" else chainer_network(table)
 
 
-@pytest.mark.parametrize(
-    ("names", "numbers", "error", "words"),
-    [
-        (("NVIDIA H200", "Tesla T4"), "all", SchemaError, "these GPUs differ: NVIDIA H200, Tesla T4"),
-        (("NVIDIA H200",), "0,3", BackendUnavailableError, "there is no GPU 3: this machine has 1"),
-        *(
-            (("NVIDIA H200",), text, SchemaError, "neither `all` nor different numbers")
-            for text in ("", "first", "0,0", "-1")
-        ),
-        (None, "all", BackendUnavailableError, "profile doctor"),
-    ],
-)
+@each_row
 def test_gpus_that_are_not_there_or_differ_are_refused(gpus, monkeypatch, names, numbers, error, words):
     if names is None:
         monkeypatch.setitem(sys.modules, "pynvml", None)

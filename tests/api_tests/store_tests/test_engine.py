@@ -41,15 +41,7 @@ def test_sqlite_has_a_write_ahead_log_and_syncs_every_commit(tmp_path):
         assert connection.execute(text("PRAGMA synchronous")).scalar() == 2
 
 
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        *((url, "Examples: sqlite:////var/lib") for url in ("", "store.db", "mysql://u:hidden@h/d")),
-        *((url, "Examples: sqlite:////var/lib") for url in ("sqlite://", "sqlite:///:memory:")),
-        ("sqlite:////no/such/folder/store.db", "does not answer as it should"),
-        ("postgresql://u:hidden@127.0.0.1:1/d", "does not answer as it should"),
-    ],
-)
+@each_row
 def test_an_address_of_no_store_is_an_error_that_hides_its_password(url, words):
     with pytest.raises(SchemaError if "Examples" in words else StoreError, match=words) as refused:
         open_store(url)

@@ -208,17 +208,7 @@ def test_a_jump_that_hardly_changes_the_iteration_is_left_out(made_up_gpu):
     assert not switches_of_library(library, table, dict.fromkeys([4.0, 16.0, 64.0], 1e9))
 
 
-@pytest.mark.parametrize(
-    ("times", "jumps"),
-    [
-        ([10, 19, 37], 0),
-        ([10, 22, 43], 1),
-        ([10, 9, 17], 1),
-        ([10, math.nan, 43], 1),
-        ([10, math.nan, 35], 0),
-    ],
-    ids=["steady", "time per image rises", "time falls", "across a gap", "steady across a gap"],
-)
+@each_row
 def test_a_jump_is_what_one_algorithm_would_not_do(times, jumps):
     assert len(switches_of_times("mine", [16, 32, 64], times)) == jumps
 

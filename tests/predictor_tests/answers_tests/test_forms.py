@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from case_tables import each_row
 
 from predictor.answers.check import Speed, check
 from predictor.answers.explain import explain
@@ -80,10 +81,7 @@ def test_explanations_name_layers_with_a_better_form(cnn, gpu, precision, memory
     assert all(cost.ms > 1.5 * cost.best_ms > 0 for cost in explanation.forms)
 
 
-@pytest.mark.parametrize(
-    ("join", "precision", "is_named"),
-    [("concat", "amp_bf16", True), ("concat", "amp_fp16", False), ("add", "amp_bf16", False)],
-)
+@each_row
 def test_batch_norms_before_a_concatenation_are_a_form_in_bf16_alone(join, precision, is_named):
     options = {"precision": precision, "memory_format": "channels_last"}
     [explanation], _ = explain(Question.of(_joined(join), ["H100 SXM"], [64], options))

@@ -36,17 +36,7 @@ def test_no_limit_is_left_after_the_set_up():
     assert chance_within(-1.0, 10.0, 9.0, 11.0) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("plan", "cost", "share"),
-    [
-        ({}, 10.0, None),
-        ({"budget_usd": 20.0}, 10.0, -0.5),
-        ({"budget_usd": 5.0}, 10.0, 1.0),
-        ({"deadline_h": 2.0}, None, 0.5),
-        ({"budget_usd": 5.0, "deadline_h": 30.0}, 10.0, 1.0),
-        ({"budget_usd": 5.0}, None, math.inf),
-    ],
-)
+@each_row
 def test_the_limit_that_is_missed_most_counts(plan, cost, share):
     usd = np.array([math.nan if cost is None else cost])
     missed = misses_by(Plan(**plan), np.array([3.0]), usd)

@@ -72,19 +72,7 @@ def test_epoch_cost_and_throughput_follow_the_slower_one():
     assert few.throughput_samples_per_s * ratio == pytest.approx(free.throughput_samples_per_s)
 
 
-SHARED = {"loader": "64.0/worker", "n_gpus": 4, "batch_size": 1024}
-
-
-@pytest.mark.parametrize(
-    ("options", "images_per_s", "workers_needed"),
-    [
-        ({"workers": 4, "loader": "64.0/worker"}, 256.0, True),  # a rate is that of a worker
-        (SHARED | {"workers": "6/machine"}, 1.5 * 64.0, True),  # a machine's workers are shared by its GPUs
-        (SHARED | {"workers": 2}, 2 * 64.0, True),  # and each GPU has its own
-        ({"loader": "2560.0/machine"}, 2560.0, False),
-        ({"loader": "2560.0/machine", "n_gpus": 2, "batch_size": 512}, 1280.0, False),
-    ],
-)
+@each_row
 def test_rates_are_those_of_a_worker_or_of_a_machine(options, images_per_s, workers_needed):
     row = one(**options)
     assert (row.bottleneck, row.loading_time_ms) == ("loading", pytest.approx(256_000 / images_per_s))
@@ -183,20 +171,7 @@ def test_the_scope_says_what_was_counted(tmp_path):
         assert words not in compared().scope
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"workers": 4, "loader": "none"}, "loader 'none' leaves loading out, and workers is given"),
-        ({"loader": "dalli"}, "Nearest: 'dali'.* 300/worker or 2000/machine, and the .json"),
-        ({"loader": "-9/worker"}, "loader '-9' is not a positive number"),
-        ({"workers": "6/node"}, "'6/node' is of no known unit. Write those of each GPU, 4"),
-        ({"workers": 4, "loader": "9.0/machine"}, "loader 9.0/machine is the rate of all workers"),
-        ({"workers": 4, "data_set": None, "samples": 1000}, "Pass loader 300/worker, 2000/machine"),
-        (SHARED | {"workers": 1, "data_set": None, "data_source": "nfs"}, "data_source 'nfs'"),
-        ({"loader": "torchvision", "offers": ()}, "workers is missing, and there is no offer"),
-        ({"workers": 2, "loader": "nowhere.json"}, "nowhere.json is not a file of"),
-    ],
-)
+@each_row
 def test_what_cannot_be_answered_names_the_next_step(options, message):
     with pytest.raises(SchemaError, match=message):
         one(**options)

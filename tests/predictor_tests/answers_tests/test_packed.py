@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from case_tables import each_row
 
 from benchmarks.packed import judged, left_out, read_cases, shipped_ratios
 from predictor.answers.answer import predict
@@ -9,7 +10,7 @@ from predictor.answers.check import Speed, check
 from predictor.answers.compare import compare
 from predictor.answers.grid import TIMES
 from predictor.answers.question import Plan, Question
-from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError
+from predictor.errors import SchemaError
 from predictor.models.packed import packed_times
 from predictor.models.ratios import ratios_of
 
@@ -17,16 +18,7 @@ H100, A100 = "NVIDIA H100 80GB HBM3", "A100-SXM4-80GB"
 SMALL = {"cnn": "resnet18", "gpus": H100, "batch_sizes": 128, "image_size": 32}
 
 
-@pytest.mark.parametrize(
-    ("alone_ms", "gpu_ms", "host_ms", "per_gpu", "together_ms"),
-    [
-        (10.0, 2.0, 10.0, 1, 10.0),
-        (10.0, 2.0, 10.0, 2, 12.0),  # hosts beside each other; the GPU idles
-        (10.0, 2.0, 10.0, 8, 17.76),  # the GPU is full: 8 turns of 2 ms, and the switches
-        (41.0, 40.0, 10.0, 3, 133.2),
-        (41.0, 40.0, 0.0, 2, 88.8),  # a graph
-    ],
-)
+@each_row
 def test_trainings_use_what_others_leave_idle_until_the_gpu_is_full(
     alone_ms, gpu_ms, host_ms, per_gpu, together_ms
 ):
@@ -106,26 +98,7 @@ def test_hosts_and_loaders_take_turns_where_an_offer_has_few_vcpus(tmp_path):
     assert few.iteration_time_ms > 1.2 * (few.host_time_ms + 64 / 4)
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        ({"per_gpu": 8, "cnn": "resnet50", "batch_sizes": 256, "image_size": 224}, OutOfRangeError, "which holds"),
-        ({"per_gpu": 9}, OutOfRangeError, "8"),
-        ({"per_gpu": "many"}, SchemaError, "per_gpu"),
-        ({"per_gpu": "auto"}, SchemaError, "Compare them"),
-        ({"per_gpu": 2, "n_gpus": 2, "batch_sizes": 128}, SchemaError, "n_gpus"),
-        ({"beside": "resnet50"}, SchemaError, "Write CNN:BATCH"),
-        ({"beside": "resnet5:64"}, UnknownCnnError, "Nearest: 'resnet50'"),
-        ({"beside": "own.csv:64"}, UnknownCnnError, "no CNN of the zoo"),
-        ({"beside": ["lenet5:8"] * 8}, OutOfRangeError, "1..7"),
-        ({"beside": "resnet50:64", "batch_sizes": [64, 128]}, SchemaError, "one batch size"),
-        ({"beside": "resnet50@224:1024"}, OutOfRangeError, "nine tenths"),
-        ({"beside": "resnet50:64", "per_gpu": 2}, SchemaError, "Leave out per_gpu"),
-        ({"beside": "resnet50:64", "n_gpus": 2}, SchemaError, "Leave out n_gpus"),
-        ({"per_gpu": 2, "method": "flops-ratio", "anchors": [{"gpu": H100, "batch_size": 128, "iteration_time_ms": 9}]},
-         SchemaError, "method"),
-    ],
-)  # fmt: skip
+@each_row
 def test_what_cannot_share_a_gpu_is_refused_with_what_can(options, error, words):
     with pytest.raises(error, match=words):
         predict(**SMALL | options)
@@ -149,10 +122,7 @@ def test_auto_takes_the_plan_that_costs_least_and_never_a_dearer_one_than_one_at
         compare(Question(**SMALL, samples=9, per_gpu="auto"))
 
 
-@pytest.mark.parametrize(
-    ("cnn", "slower", "is_blamed"),
-    [("resnet50", 2.2, True), ("resnet50", 1.3, False), ("resnet18", 1.3, False)],
-)
+@each_row
 def test_somebody_else_on_the_gpu_is_blamed_for_the_turns_that_he_takes(cnn, slower, is_blamed):
     mode = {"precision": "amp_fp16", "memory_format": "channels_last", "image_size": 224, "loader": "none"}
     question = Question(cnn, H100, 256 if cnn == "resnet50" else 16, **mode)

@@ -167,20 +167,7 @@ def test_a_text_may_name_several_gpus_as_it_may_batch_sizes():
     assert [row.gpu for row in asked[0]] == [row.gpu for row in asked[1]] == ["Tesla T4", "NVIDIA L4"]
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        *(
-            (name, "is 2 GPUs: give the name of one, 'T4', .*--n-gpus")
-            for name in ("T4 x2", "2x T4", "T4x2", "2 × T4")
-        ),
-        (
-            "p3.2XLarge",
-            "is a machine of aws with 1x Tesla V100-SXM2-16GB: give the GPU's name, 'Tesla V100-SXM2-16GB'.",
-        ),
-        ("a2-megagpu-16g", "with 16x NVIDIA A100-SXM4-40GB: .*, and 16 as n_gpus"),
-    ],
-)
+@each_row
 def test_several_gpus_or_a_machine_in_one_name_are_refused_with_the_name_and_number_of_its_gpus(name, words):
     with pytest.raises(UnknownGpuError, match=words):
         predict("resnet18", name, 8)

@@ -5,6 +5,7 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 import pytest
+from case_tables import each_row
 
 from predictor.answers.compare import compare
 from predictor.answers.notes import REMEDIES, Priority, as_answered, duration_estimate, estimate, remedy_of
@@ -140,9 +141,6 @@ def compile_hint(verdict):
     return next((text for text in texts(verdict) if text.startswith("torch.compile")), None)
 
 
-PASCAL_RUN = {"gpu": "Tesla P100-PCIE-16GB", "batch_size": 64, "iteration_time_ms": 300.0}
-
-
 def same_time(row, other_row):
     ends = ("total_low_h", "total_time_h", "total_high_h")
     return row.offer == other_row.offer and [getattr(row, end) for end in ends] == pytest.approx(
@@ -179,18 +177,7 @@ def test_a_compiled_training_has_no_eager_start():
     assert same_time(compiled_row, next(row for row in rows if row.offer == compiled_row.offer))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"framework": "chainer"},
-        {"gpu": "Tesla P100-PCIE-16GB"},
-        {"gpu": "Tesla P100-PCIE-16GB", "anchors": [PASCAL_RUN]},
-        {"capture": "compile"},
-        {"capture": "graph"},
-        {"n_gpus": 4},
-        {"method": "gpu-specs", "gpu": "H200", "batch_sizes": 64, "precision": "fp32"},
-    ],
-)
+@each_row
 def test_torch_compile_is_not_told_where_nobody_can_say_it(options):
     verdict = shipped_verdict(**options)
     assert (verdict.compiled, verdict.compiled_fast, verdict.compile_s) == (None, None, None)

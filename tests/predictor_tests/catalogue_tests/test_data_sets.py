@@ -1,28 +1,13 @@
 """Known data sets are found by name, and have the sizes that their papers state."""
 
 import pytest
+from case_tables import each_row
 
 from predictor.catalogue.data_sets import TrainingSet, find_training_set, training_sets
 from predictor.errors import OutOfRangeError, SchemaError
 
 
-@pytest.mark.parametrize(
-    ("name", "samples", "image_size"),
-    [
-        ("mnist", 60_000, 28),
-        ("cifar10", 50_000, 32),
-        *((name, 50_000, 32) for name in ("cifar100", "CIFAR-100", "cifar_100", "Cifar 100")),
-        ("stl10", 5_000, 96),
-        ("caltech101", 8_677, 224),
-        ("mscoco", 118_287, 224),
-        ("imagenet", 1_281_167, 224),
-        ("imagenette", 9_469, 224),
-        ("imagenette2-160", 9_469, 128),
-        ("ImageNet-256", 1_281_167, 224),
-        ("imagenet 160", 1_281_167, 128),
-        ("tiny_imagenet", 100_000, 64),
-    ],
-)
+@each_row
 def test_an_epoch_has_the_samples_of_the_training_part(name, samples, image_size):
     training_set = find_training_set(name)
     assert (training_set.samples, training_set.image_size) == (samples, image_size)

@@ -16,25 +16,7 @@ def test_a_gpu_is_found_as_people_write_it(written, name):
     assert {find_gpu(words).name for words in written} == {name}
 
 
-@pytest.mark.parametrize(
-    ("written", "words"),
-    [
-        ("RTX 3090 12GB", "no GPU is called 'RTX 3090 12GB'"),  # a memory that it does not have
-        ("A100", r"fits several GPUs.*'NVIDIA A100-SXM4-80GB'"),
-        ("H2O0", r"Nearest: 'NVIDIA H200'.*`epochcast gpu list`"),
-        # the nearest name shares most words in any order
-        ("laptop RTX 4060", "Nearest: 'GeForce RTX 4060 Laptop GPU'"),
-        ("gtx 980 laptop", "Nearest: 'GeForce GTX 980'"),
-        ("Blackwell PRO 4500", "Nearest: 'NVIDIA RTX PRO 4500 Blackwell'"),
-        *((name, "") for name in ("", "  ", "GB", "NVIDIA", "Radeon Pro VII", "cpu", "4000", "6000", "16")),
-        *(
-            (name, "only NVIDIA GPUs are known")
-            for name in (
-                "MI300X", "AMD Instinct MI250", "RX 7900 XTX", "Apple M2", "M3 Max", "TPU v4", "Gaudi 2", "Arc A770",
-            )
-        ),
-    ],
-)  # fmt: skip
+@each_row
 def test_what_is_no_gpu_of_the_catalogue_is_refused_with_the_nearest_and_the_next_step(written, words):
     with pytest.raises(UnknownGpuError, match=words):
         find_gpu(written)

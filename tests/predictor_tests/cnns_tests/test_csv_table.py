@@ -9,9 +9,7 @@ from case_tables import each_row
 from predictor.cnns.layer_csv import LAYER_TABLE_COLUMNS, read_layer_table_csv
 from predictor.cnns.layer_table import (
     IMAGE,
-    MEMORY_COLUMNS,
     OPTIONAL_COLUMNS,
-    PASS_COLUMNS,
     Layer,
     LayerTable,
     Step,
@@ -51,18 +49,7 @@ def test_the_header_has_the_documented_columns(written):
     assert written.read_text(encoding="utf-8").splitlines()[0] == ",".join(documented)
 
 
-@pytest.mark.parametrize(
-    ("names", "changes", "of_relu"),
-    [
-        (("repeats",), {"repeats": 16}, {}),
-        (
-            PASS_COLUMNS,
-            dict(zip(PASS_COLUMNS, (2, 0, 0, 1, 2), strict=True)),
-            {},
-        ),
-        (MEMORY_COLUMNS, {"derived": 9, "old_gradient": 1, "widens": 1, "keeps": 0}, {"overwrites": 0}),
-    ],
-)
+@each_row
 def test_optional_columns_are_written_where_they_say_something_and_read(tmp_path, names, changes, of_relu):
     table = replace(TABLE, layers=(replace(CONV, **changes), replace(RELU, **of_relu), *TABLE.layers[2:]))
     table.to_csv(tmp_path / "mine.csv")

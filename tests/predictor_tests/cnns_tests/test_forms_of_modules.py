@@ -1,6 +1,7 @@
 """Modules over volumes, of several inputs and under autocast of any device are read as they train."""
 
 import pytest
+from case_tables import each_row
 
 from predictor.answers.answer import answer
 from predictor.answers.question import Question
@@ -63,16 +64,7 @@ def test_autocast_of_a_stated_type_and_none_are_as_they_are(torch, enabled):
     assert record(step).step.precision == ("amp_bf16" if enabled else None)
 
 
-@pytest.mark.parametrize(
-    ("mode", "type_"),
-    {
-        "nearest": "upsample_nearest",
-        "nearest-exact": "upsample_nearest",
-        "bilinear": "upsample",
-        "bicubic": "upsample_bicubic",
-        "area": "avg_pool",
-    }.items(),
-)
+@each_row
 def test_the_mode_of_resizing_is_that_of_the_row(torch, mode, type_):
     class Resized(torch.nn.Module):
         def __init__(self):

@@ -2,6 +2,7 @@
 
 import epochs
 import pytest
+from case_tables import each_row
 
 from predictor.errors import SchemaError
 
@@ -25,22 +26,6 @@ def test_what_is_no_case_is_refused():
         epochs.EpochCase.named("resnet50")
 
 
-FORECAST = {"epoch_time_s": "2", "epoch_low_s": "1.5", "epoch_high_s": "2.5"}
-START = {"start_s": "1", "start_low_s": "0.1", "start_high_s": "2"}
-MEASURED = {"iterations": "10", "epoch_s": "4", "second_epoch_s": "2", "middle_ms": "150"}
-ONCE = MEASURED | {"second_epoch_s": ""}
-ANEW = ONCE | {"anew_whole_s": "3", "iterations": "", "middle_ms": ""}
-
-
-@pytest.mark.parametrize(
-    ("forecast", "measured", "later", "seconds"),
-    [
-        (FORECAST | START, MEASURED, False, ([3, 1.6, 4.5], 4)),
-        (FORECAST | START, MEASURED, True, ([2, 1.5, 2.5], 2)),
-        (FORECAST, MEASURED, False, ([2, 1.5, 2.5], 4)),
-        (FORECAST, ONCE, True, ([2, 1.5, 2.5], 1.5)),
-        (FORECAST, ANEW, True, ([2, 1.5, 2.5], 3)),
-    ],
-)
+@each_row
 def test_a_start_is_added_to_the_forecast_of_the_first_epoch_alone(forecast, measured, later, seconds):
-    assert epochs.forecast_and_measured(forecast, measured, later=later) == seconds
+    assert epochs.forecast_and_measured(forecast, measured, later=later) == tuple(seconds)

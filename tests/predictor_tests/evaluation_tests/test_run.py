@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from case_tables import each_row
 from sklearn.base import BaseEstimator, RegressorMixin
 
 from predictor.errors import EpochcastError, NotFittedError
@@ -234,14 +235,7 @@ def _table(**columns: object) -> pd.DataFrame:
     )
 
 
-@pytest.mark.parametrize(
-    ("times", "noise"),
-    [
-        ({"iteration_time_ms": [10.0, 10.0, 100.0], "iteration_time_ms_iqr": [0.1, 0.2, 5.0]}, 0.02),
-        ({"iteration_time_ms": [90.0]}, np.nan),  # a single run
-        ({"iteration_time_ms": []}, np.nan),
-    ],
-)
+@each_row
 def test_the_noise_is_the_median_of_interquartile_range_over_time(times, noise):
     assert run_to_run_noise(_table(**times)) == pytest.approx(noise, nan_ok=True)
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from case_tables import each_row
 
 from predictor.catalogue.devices import device_of, find_gpu
 from predictor.catalogue.modes import Mode
@@ -15,14 +16,7 @@ TF32 = Mode(precision="tf32")
 AMP = Mode(precision="amp_bf16", memory_format="channels_last")
 
 
-@pytest.mark.parametrize(
-    ("changes", "is_compiled"),
-    [
-        ({}, False),
-        ({"in_height": 7}, True),
-        *(({"kernel_height": a, "kernel_width": b}, False) for a, b in ((9, 9), (1, 7))),
-    ],
-)
+@each_row
 def test_a_shape_is_compiled_once_and_none_of_large_or_oblong_kernels(changes, is_compiled):
     table = zoo_cnn("mobilenet_v2", 224)
     depthwise = next(layer for layer in table if (layer.groups or 1) > 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from case_tables import each_row
 
 from predictor.catalogue.devices import all_gpus, find_gpu, precisions_of, rates_of
 from predictor.catalogue.modes import Mode
@@ -176,15 +177,7 @@ def test_operators_never_measured_widen_the_interval_by_their_share_of_the_time(
     assert 1.25 * without < few < 1.5 * without < half < all_of_them < 4 * without
 
 
-@pytest.mark.parametrize(
-    ("gpu", "precision", "widest"),
-    [
-        ("V100-PCIE-32GB", "amp_fp16", 4.5),
-        ("T4", "amp_fp16", 3.8),
-        ("A100-SXM4-40GB", "tf32", 3.8),
-        ("T4", "fp32", 5.6),
-    ],
-)
+@each_row
 def test_volumes_take_the_time_of_an_h200_by_what_the_sheets_differ_in(model, gpu, precision, widest):
     """A V100's interval was 14 times from end to end; in fp32 no volume was measured, and TF32 speaks for it."""
     volumes = read_layer_table_csv(Path(__file__).with_name("unet_of_volumes.csv"))

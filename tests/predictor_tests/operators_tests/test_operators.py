@@ -126,17 +126,7 @@ def test_a_sum_lies_in_memory_as_its_first_operand(inputs, in_nchw):
     assert wide_outputs(table)[1][2] is in_nchw
 
 
-@pytest.mark.parametrize(
-    ("reader", "memory_format", "ps"),
-    [
-        *[
-            ("layer_norm", "nchw", [0, 18]),
-            ("linear", "nchw", [0, 24]),
-            ("layer_norm", "channels_last", [0, 0]),
-        ],
-        *[("concat", "nchw", [2.7, 0]), ("concat", "channels_last", [2.7, 0]), ("max_pool", "nchw", [0, 0])],
-    ],
-)
+@each_row
 def test_maps_in_another_format_and_slices_are_copied(reader, memory_format, ps):
     first = Layer(0, "a", "conv2d", inputs=(IMAGE,), kernel_height=3, kernel_width=3, parameters=576, **SHAPE)
     table = LayerTable("cnn", 8, (first, Layer(1, "b", reader, inputs=(0,), parameters=16, **SHAPE)))

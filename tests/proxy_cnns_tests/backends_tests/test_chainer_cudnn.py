@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from case_tables import each_row
 
-from predictor.errors import BackendUnavailableError, ProfilingError, SchemaError
+from predictor.errors import BackendUnavailableError
 from proxy_cnns.backends.chainer.cudnn.choice import Choice, Convolution, algorithms_json
 from proxy_cnns.backends.chainer.cudnn.functions import CudnnConvolutions
 from proxy_cnns.backends.chainer.cudnn.library import FMA_MATH, Cudnn, open_cudnn
@@ -63,27 +64,7 @@ def test_what_needs_too_much_workspace_or_fails_is_passed_over_until_the_limit_i
     assert [choice.name for choice in plans.choices()] == ["implicit_gemm", "fft"]
 
 
-@pytest.mark.parametrize(
-    ("offers", "fails_in", "how", "error", "words"),
-    [
-        (
-            [(4, 0, 9 * MIB, True), (5, 3000, 0, True)],
-            "",
-            {},
-            SchemaError,
-            r"fft 9\.0 MiB, fft_tiling CUDNN_STAT",
-        ),
-        (
-            None,
-            "cudnnConvolutionForward",
-            {},
-            ProfilingError,
-            "cudnnConvolutionForward failed with CUDNN_STATUS",
-        ),
-        (None, "", {"dtype": "int32"}, ProfilingError, "not int32"),
-        (None, "", {"d_layout": 1}, SchemaError, "NCHW"),
-    ],
-)
+@each_row
 def test_what_cudnn_cannot_run_is_refused_with_the_reason(plans, cudnn, offers, fails_in, how, error, words):
     cudnn.offers, cudnn.fails_in = offers or cudnn.offers, fails_in
     with pytest.raises(error, match=words):

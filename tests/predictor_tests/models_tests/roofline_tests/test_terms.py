@@ -5,6 +5,7 @@
 from itertools import pairwise
 
 import pytest
+from case_tables import each_row
 
 from predictor.catalogue.devices import all_gpus, find_gpu, generations
 from predictor.models.roofline.features import FAMILIES, FAMILY_OF, FEATURES_OF_FAMILY
@@ -56,14 +57,7 @@ def test_a_generation_meets_every_step_that_an_older_one_meets():
     assert "blackwell" in steps["blackwell"]
 
 
-@pytest.mark.parametrize(
-    ("gpu", "twin", "is_one_chip"),
-    [
-        *(("V100-SXM2-16GB", "V100-SXM2-32GB", True), ("A100-SXM4-40GB", "A100-SXM4-80GB", True)),
-        *(("H100 80GB HBM3", "H200", True), ("Quadro RTX 6000", "Quadro RTX 8000", True)),
-        *(("V100-SXM2-16GB", "V100-PCIE-16GB", False), ("H100 80GB HBM3", "H100 PCIe", False)),
-    ],
-)
+@each_row
 def test_a_chip_is_one_whatever_memory_is_beside_it_and_another_of_other_clocks(gpu, twin, is_one_chip):
     first, second = (conditions_of(KernelContext(find_gpu(name), "fp32", "pytorch")) for name in (gpu, twin))
     assert (first == second) == (dict(first)["gpu"] == dict(second)["gpu"]) == is_one_chip
