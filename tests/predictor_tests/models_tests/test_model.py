@@ -136,29 +136,9 @@ def test_what_was_measured_gives_no_reason_for_caution(model):
     assert model.forecast(zoo_cnn("resnet50"), find_gpu("H200"), Mode(), [64]).extrapolates == ((),)
 
 
-@pytest.mark.parametrize(
-    ("cnn", "gpu", "mode", "batch", "reason"),
-    [
-        ("resnet50", "P100-PCIE-16GB", Mode(), 64, "gpu: never measured, estimated from its specifications"),
-        ("resnet50", "L4", Mode(), 64, r"nor any of its generation \(ada\)"),
-        ("resnet50", "T4", Mode(framework="chainer"), 64, "framework: Chainer is carried over from PyTorch"),
-        ("resnet50", "RTX 3090", Mode(), 64, "precision: fp32 was never measured on GeForce RTX 3090"),
-        ("resnet50", "T4", Mode(capture="graph"), 64, "capture: graph was never measured"),
-        ("resnet50", "T4", Mode(optimizer="lamb"), 64, "optimizer: lamb was never measured with pytorch"),
-        ("resnet50", "T4", Mode(xla=True), 64, "xla: xla was never measured with pytorch"),
-        ("resnet50", "T4", Mode("tensorflow", memory_format="channels_last"), 64, "memory_format: channels_last was never measured with tensorflow"),
-        ("resnet50", "H200", Mode(memory_format="channels_last"), 64, "mode: pytorch was never measured in fp32 with channels_last"),
-        ("resnet50", "A100-SXM4-80GB", Mode(precision="tf32"), 64, "gpu: never measured, but NVIDIA A100 80GB PCIe with the same chip was"),
-        ("resnet50", "K80", Mode(), 64, "framework: pytorch was never measured on Tesla K80"),
-        ("resnet50", "T4", Mode("tensorflow", "amp_fp16"), 64, "with tensorflow on Tesla T4"),
-        ("resnet50", "H200", Mode(precision="fp16"), 64, "precision: fp16 was never measured on NVIDIA H200"),
-        ("resnet50", "T4", Mode(), 60_000, "batch: measured from"),
-        ("dcgan_generator", "T4", Mode(), 64, "operator: conv_transpose2d measured on H200 only, carried over"),
-        ("efficientnet_b5", "T4", Mode(), 64, "shape: convolutions with"),
-    ],
-)  # fmt: skip
+@each_row
 def test_what_lies_beyond_the_data_is_named_and_widens_the_interval(model, cnn, gpu, mode, batch, reason):
-    forecast = model.forecast(zoo_cnn(cnn), find_gpu(gpu), mode, [batch])
+    forecast = model.forecast(zoo_cnn(cnn), find_gpu(gpu), Mode(**mode), [batch])
     assert any(re.search(reason, str(why)) for why in forecast.extrapolates[0])
     sure = model.forecast(zoo_cnn("resnet50"), find_gpu("H200"), Mode(), [64])
     assert forecast.high_ms[0] / forecast.low_ms[0] > sure.high_ms[0] / sure.low_ms[0]

@@ -72,19 +72,11 @@ def test_answering_by_a_method_imports_neither_scikit_learn_nor_scipy(name):
     assert done.stderr.strip() == ""
 
 
-@pytest.mark.parametrize(
-    ("options", "kinds"),
-    [
-        ({}, {"method", "shape"}),
-        ({"gpus": "L4"}, {"method", "shape", "gpu"}),
-        ({"batch_sizes": 8192, "cnn": "lenet5"}, {"method", "shape", "batch"}),
-        ({"framework": "chainer", "method": "proxy-times", "cnn": "vgg16"}, {"method", "shape", "cnn"}),
-    ],
-)
+@each_row
 def test_an_answer_says_what_it_extrapolates(options, kinds):
     question = {"cnn": "resnet50", "gpus": "H200", "batch_sizes": 64, "method": "gpu-specs"} | options
     (row,) = predict(question.pop("cnn"), question.pop("gpus"), question.pop("batch_sizes"), **question)
-    assert {str(reason).partition(":")[0] for reason in row.extrapolates} == kinds
+    assert {str(reason).partition(":")[0] for reason in row.extrapolates} == set(kinds)
 
 
 def test_an_interval_is_wider_on_a_gpu_that_was_not_fitted():

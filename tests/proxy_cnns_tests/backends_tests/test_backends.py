@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
+from case_tables import each_row
 from small_subjects import RARE, kinds_of_operator
 
 from predictor.catalogue.modes import Mode
@@ -249,36 +250,14 @@ def test_what_cannot_be_prepared_is_refused_in_words(opened, own, case):
         backend.prepare(asks)
 
 
-@pytest.mark.parametrize(
-    ("check", "mode", "capability", "words"),
-    [
-        (check_torch, Mode(precision="fp16"), (3, 7), r"another of fp32\."),
-        (check_torch, Mode(precision="fp16"), (7, 0), r"another of fp32, amp_fp16\."),
-        (check_torch, Mode(precision="fp16"), (8, 0), r"another of fp32, tf32, amp_fp16, amp_bf16\."),
-        (check_torch, Mode(capture="compile"), (6, 1), r"7.0, and this is .* 6.1: choose eager"),
-        (check_chainer, Mode("chainer", "amp_bf16"), (9, 0), "choose fp32, tf32, fp16, amp_fp16"),
-        (check_chainer, Mode("chainer", memory_format="channels_last"), (9, 0), "choose nchw"),
-        (check_chainer, Mode("chainer", capture="graph"), (9, 0), "choose eager or static_graph"),
-        (check_chainer, Mode("chainer", capture="compile"), (9, 0), "choose eager or static_graph"),
-        (check_chainer, Mode("chainer", optimizer="adam"), (9, 0), "choose momentum or sgd"),
-        (check_chainer, Mode("pytorch"), (9, 0), "framework 'pytorch'"),
-        (check_chainer, Mode("chainer", "tf32"), (7, 0), r"capability 7\.0: choose fp32, fp16, amp_fp16"),
-        (check_chainer, Mode("chainer", "fp16"), None, "on a CPU: choose fp32"),
-    ],
-)
-def test_a_mode_that_a_framework_or_gpu_lacks_is_refused_with_what_it_has(check, mode, capability, words):
+@each_row
+def test_a_mode_that_a_framework_or_gpu_lacks_is_refused_with_what_it_has(framework, mode, capability, words):
+    check, usual = (check_torch, "pytorch") if framework == "torch" else (check_chainer, "chainer")
     with pytest.raises(SchemaError, match=words):
-        check(mode, capability)
+        check(Mode(**{"framework": usual} | mode), capability and tuple(capability))
 
 
-@pytest.mark.parametrize(
-    ("framework", "device", "words"),
-    [
-        *(("pytorch", device, device) for device in ("cuda:77", "tpu", "cuda:first")),
-        ("chainer", "tpu", "give cpu or cuda:0"),
-        ("chainer", "cuda:0", r"epochcast\[cuda12\]"),
-    ],
-)
+@each_row
 def test_a_device_that_is_not_there_is_refused(opened, monkeypatch, framework, device, words):
     opened(framework)
     monkeypatch.setitem(sys.modules, "cupy", None)

@@ -1,7 +1,5 @@
 """The terms of the law: under which conditions a coefficient applies, and how strongly it is held."""
 
-# ruff: noqa: E501 - a row of a table is a line
-
 from itertools import pairwise
 
 import pytest
@@ -26,27 +24,13 @@ T4, K80, A100 = find_gpu("T4"), find_gpu("K80"), find_gpu("A100-SXM4-40GB")
 GTX = find_gpu("GTX 1080 Ti")
 
 
-TURING = "TU104, 40 SMs, 1.59 GHz, pytorch"
-
-
-@pytest.mark.parametrize(
-    ("context", "conditions", "kinds"),
-    [
-        (KernelContext(T4, "fp32", "pytorch"), {("gpu", TURING), ("since", "turing"), ("since", "pascal")}, {"framework", "generation"}),
-        (KernelContext(T4, "fp32", ""), {("since", "turing")}, {"framework", "gpu"}),
-        (KernelContext(K80, "fp32", "pytorch"), {("generation", "kepler")}, {"since"}),
-        (KernelContext(T4, "amp_fp16", "pytorch"), {("tensor", "yes"), ("amp_framework", "pytorch")}, {"channels_last"}),
-        (KernelContext(A100, "tf32", "pytorch"), {("tensor", "yes")}, {"amp"}),
-        (KernelContext(T4, "amp_fp16", "pytorch", "channels_last"), {("channels_last", "yes")}, set()),
-        (KernelContext(T4, "fp32", "tensorflow", xla=True), {("xla", "yes")}, {"gpu"}),
-        (KernelContext(T4, "fp32", "tensorflow"), {("framework", "tensorflow")}, {"xla"}),
-        (KernelContext(T4, "fp16", "pytorch"), {("amp", "yes"), ("gpu_mode", f"{TURING} amp_fp16 nchw")}, {"framework"}),
-        (KernelContext(GTX, "amp_fp16", "pytorch", "channels_last"), {("amp", "yes")}, {"tensor", "channels_last"}),
-    ],
-)  # fmt: skip
-def test_a_context_meets_the_conditions_of_what_it_is_and_none_of_what_it_is_not(context, conditions, kinds):
-    assert conditions <= set(conditions_of(context))
-    assert kinds.isdisjoint(dict(conditions_of(context)))
+@each_row
+def test_a_context_meets_the_conditions_of_what_it_is_and_none_of_what_it_is_not(
+    gpu, mode, conditions, kinds
+):
+    met = conditions_of(KernelContext(find_gpu(gpu), *mode))
+    assert set(map(tuple, conditions)) <= set(met)
+    assert set(kinds).isdisjoint(dict(met))
 
 
 def test_a_generation_meets_every_step_that_an_older_one_meets():
