@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import product
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -250,22 +251,28 @@ class RooflineLaw:
         Kept with the law; contexts of equal weights share them.
         """
         if context not in self._contexts:
-            conditions = conditions_of(context)
-            weights = np.concatenate([self._weights_of(name, conditions) for name in KERNEL_CLASSES], axis=1)
+            places, values = zip(*map(self._terms_of, conditions_of(context)), strict=True)
+            weights = np.zeros((2, len(_PLACE_OF)))
+            np.add.at(weights.reshape(-1), np.concatenate(places), np.concatenate(values))
             weights = self._shared_weights.setdefault(weights.tobytes(), weights)
             self._contexts[context] = weights, ":".join(known_as(context) or ()) in self._known
         return self._contexts[context]
 
-    def _weights_of(self, name: str, conditions: Sequence[tuple[str, str]]) -> Array:
-        """Weights of each feature of a kernel class where these conditions hold, in fp32 and of its mode's gain."""
-        features = EVERY_FEATURE[name]
-        total = np.zeros((2, len(features)))
-        for kind, label in conditions:
-            for row, table in ((0, LAW), (0, BY_GPU), (1, GAIN), (1, GAIN_BY_GPU)):
-                for kernels, feature in terms_under(table, name, kind):
-                    term = (kernels, feature, f"{kind}:{label}" if kind else "")
-                    total[row, features.index(feature)] += self.terms.get(term, 0.0)
-        return total
+    def _terms_of(self, condition: tuple[str, str]) -> tuple[NDArray[np.intp], Array]:
+        """Coefficients under one condition, and their places among weights in fp32 and of a mode's gain, raveled."""
+        if condition not in self._by_condition:
+            kind, label = condition
+            name = f"{kind}:{label}" if kind else ""
+            tables = ((0, LAW), (0, BY_GPU), (1, GAIN), (1, GAIN_BY_GPU)) if name in self._conditions else ()
+            terms = [
+                (row * len(_PLACE_OF) + _PLACE_OF[own, feature], value)
+                for (row, table), own in product(tables, KERNEL_CLASSES)
+                for kernels, feature in terms_under(table, own, kind)
+                if (value := self.terms.get((kernels, feature, name)))
+            ]
+            places, values = np.array(terms).reshape(-1, 2).T
+            self._by_condition[condition] = places.astype(np.intp), values
+        return self._by_condition[condition]
 
     @cached_property
     def _measured(self) -> frozenset[str]:
@@ -279,9 +286,16 @@ class RooflineLaw:
         return replace(self, terms=terms)
 
     @cached_property
+    def _conditions(self) -> frozenset[str]:
+        return frozenset(condition for *_, condition in self.terms)
+
+    @cached_property
     def _known(self) -> frozenset[str]:
-        conditions = {condition for *_, condition in self.terms}
-        return frozenset(name for name in conditions if name.startswith(("gpu:", "gpu_mode:")))
+        return frozenset(name for name in self._conditions if name.startswith(("gpu:", "gpu_mode:")))
+
+    @cached_property
+    def _by_condition(self) -> dict[tuple[str, str], tuple[NDArray[np.intp], Array]]:
+        return {}
 
     @cached_property
     def _contexts(self) -> dict[KernelContext, tuple[Array, bool]]:
@@ -301,6 +315,14 @@ class RooflineLaw:
 
 _PLACES = np.cumsum([0, *(len(EVERY_FEATURE[name]) for name in KERNEL_CLASSES)])
 """Place of each kernel class's first feature among those of all."""
+
+_PLACE_OF = {
+    term: place
+    for place, term in enumerate(
+        (name, feature) for name in KERNEL_CLASSES for feature in EVERY_FEATURE[name]
+    )
+}
+"""Place of each feature of a kernel class among those of all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
