@@ -39,17 +39,13 @@ CHOSEN: dict[str, Callable[[Claim], bool]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--by", action="append", help="repeatable; columns beside the usual ones")
     parser.add_argument("--picture", type=Path, help="draw answered against published into this file")
-    parser.add_argument("--rows", type=Path, help="write every row with its answer to this CSV")
     options = parser.parse_args(arguments)
     rows = answered_claims(claims())
     print(heading("published trainings"))
-    print(table(rows, options.by or ()))
+    print(table(rows))
     if options.picture:
         draw(rows, options.picture)
-    if options.rows:
-        rows.to_csv(options.rows, index=False)
     return 0
 
 
@@ -60,13 +56,12 @@ def claims(scenario: str = "all") -> list[dict[str, str]]:
     return [row for row in rows if CHOSEN[scenario](row)]
 
 
-def answered_claims(rows: Sequence[Claim], **more: Any) -> pd.DataFrame:
+def answered_claims(rows: Sequence[Claim]) -> pd.DataFrame:
     """Seconds of each claim, a row each: published as `measured`, answered as `predicted`, `low` and `high`.
 
-    A published throughput counts as seconds of an iteration. `n_images` are trained on in that time. `more` are further
-    options of `epochcast.predict`.
+    A published throughput counts as seconds of an iteration. `n_images` are trained on in that time.
     """
-    return pd.DataFrame([{**_kind_of(row), **_times(row, **more)} for row in rows])
+    return pd.DataFrame([{**_kind_of(row), **_times(row)} for row in rows])
 
 
 def options_of(claim: Claim) -> dict[str, Any]:
@@ -84,9 +79,8 @@ def options_of(claim: Claim) -> dict[str, Any]:
     return options
 
 
-def _times(claim: Claim, **more: Any) -> dict[str, float]:
-    options = options_of(claim) | more
-    answer = epochcast.predict(claim["cnn"], claim["gpu"], int(claim["batch_size"]), **options)
+def _times(claim: Claim) -> dict[str, float]:
+    answer = epochcast.predict(claim["cnn"], claim["gpu"], int(claim["batch_size"]), **options_of(claim))
     row, value, batch_size = answer.iloc[0], float(claim["value"]), int(claim["batch_size"])
     if claim["measured"] in ("iteration_ms", "images/s"):
         ends = [row[end] / 1000 for end in ("iteration_time_ms", "low_ms", "high_ms")]
@@ -114,12 +108,12 @@ def _kind_of(claim: Claim) -> dict[str, Any]:
     }
 
 
-def table(rows: pd.DataFrame, more: Sequence[str] = ()) -> str:
+def table(rows: pd.DataFrame) -> str:
     """Error, bias and share inside the interval of all rows and of each group of them, in percent."""
     groups = errors_by(rows, "group")
     lines = [f"{'mean of the groups':32} {100 * groups['error'].mean():6.1f}", _HEAD]
     lines += _lines(errors_by(rows.assign(rows="all"), "rows"))
-    for column in ("generation", "gpus", "images", "framework", "group", *more):
+    for column in ("generation", "gpus", "images", "framework", "group"):
         groups = errors_by(rows, column)
         if column == "generation":
             groups = groups.reindex([name for name in generations() if name in groups.index])

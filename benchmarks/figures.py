@@ -71,7 +71,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="commit what was judged to figures.csv")
     parser.add_argument("--card", action="store_true", help="write committed values to the model's card")
     parser.add_argument("--forecasts", action="store_true", help="errors of forecasts.csv by campaign")
-    parser.add_argument("--kept", action="store_true", help="judge nothing, show what was")
     parser.add_argument("--kept-in", type=Path, default=ROOT / "build" / "figures", help="folder")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args(arguments)
@@ -94,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     state, missing, values = state_of(options.published), 0, {}
     for group in _groups(figures):
         judged = kept(group, options.kept_in, state)
-        if judged is None and not options.kept:
+        if judged is None:
             started = time.perf_counter()
             try:
                 scenarios, predictors, precisions = (
@@ -112,17 +111,16 @@ def main(arguments: list[str] | None = None) -> int:
                 continue
             keep(judged, group, options.kept_in, state, time.perf_counter() - started)
         for figure in group:
-            value = None if judged is None else value_of(figure, judged)
+            values[figure["name"]] = value = value_of(figure, judged)
             print(line(figure, value), flush=True)
-            values[figure["name"]] = value
-            if judged is not None and options.by:
+            if options.by:
                 print(parts(figure, judged, options.by), flush=True)
     if options.write:
         write(values)
     return int(missing > 0)
 
 
-def write(values: Mapping[str, Value | None]) -> None:
+def write(values: Mapping[str, Value]) -> None:
     """Commit judged values to figures.csv."""
     figures = chosen_figures()
     for figure in figures:
@@ -221,13 +219,11 @@ def parts(figure: Figure, judged: pd.DataFrame, by: Sequence[str]) -> str:
 _HEAD = f"{'':92} {'goal':>6} {'committed':>10} {'now':>6} {'bias':>7} {'inside':>7} {'width':>6} {'n':>6}  worst CNN"
 
 
-def line(figure: Figure, value: Value | None) -> str:
+def line(figure: Figure, value: Value) -> str:
     """A figure with its goal, the committed value, the value now, and whether it has become worse."""
     goal = f"{float(figure['goal']):.1%}" if figure["goal"] else ""
     committed = f"{float(figure['committed']):.1%}" if figure["committed"] else ""
     text = f"{figure['question']:92} {goal:>6} {committed:>10}"
-    if value is None:
-        return f"{text} {'-':>6}"
     inside, width = "", ""
     if not np.isnan(value.inside):
         inside, width = f"{value.inside:.0%}", f"{value.width:.2f}"

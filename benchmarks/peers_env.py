@@ -5,12 +5,13 @@ size, TFLOP/s, GB/s], ...]}`. For each tool and CNN of torchvision a line of JSO
 of an image (a multiply-add is two), the memory in GiB of a training step at each batch size, or why the tool refuses,
 and the seconds that it took; for each of `FORMS` the counted over the real operations.
 
-A new peer is one function here, and its name in `COUNTERS` or `MEMORIES`.
+A new peer is one entry of `COUNTERS` or `MEMORIES`.
 """
 
 import contextlib
 import copy
 import functools
+import importlib
 import io
 import itertools
 import json
@@ -33,34 +34,24 @@ from torchvision_import import import_torchvision
 GIB = 2**30
 
 
-def by_thop(net: nn.Module, images: torch.Tensor) -> float:
-    """Operations of a forward pass."""
-    from thop import profile
-
-    return 2 * profile(net, inputs=(images,), verbose=False)[0]
+Count = Callable[[nn.Module, torch.Tensor], float]
 
 
-def by_torchinfo(net: nn.Module, images: torch.Tensor) -> float:
-    """Operations of a forward pass."""
-    from torchinfo import summary
-
-    return 2 * summary(net, input_data=images, verbose=0, mode="train").total_mult_adds
+def of(module: str, name: str) -> Any:
+    """Function or class of a tool, which is imported now."""
+    return getattr(importlib.import_module(module), name)
 
 
 def by_fvcore(net: nn.Module, images: torch.Tensor) -> float:
     """Operations of a forward pass."""
-    from fvcore.nn import FlopCountAnalysis
-
-    count = FlopCountAnalysis(net, images).unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-    return 2 * count.total()
+    count = of("fvcore.nn", "FlopCountAnalysis")(net, images)
+    return 2 * count.unsupported_ops_warnings(False).uncalled_modules_warnings(False).total()
 
 
 def by_ptflops(net: nn.Module, images: torch.Tensor) -> float:
     """Operations of a forward pass."""
-    from ptflops import get_model_complexity_info
-
-    shape = tuple(images.shape[1:])
-    macs = get_model_complexity_info(net, shape, as_strings=False, print_per_layer_stat=False)[0]
+    quiet = {"as_strings": False, "print_per_layer_stat": False}
+    macs = of("ptflops", "get_model_complexity_info")(net, tuple(images.shape[1:]), **quiet)[0]
     if macs is None:
         raise ValueError("it counts nothing")
     return 2 * macs
@@ -68,31 +59,15 @@ def by_ptflops(net: nn.Module, images: torch.Tensor) -> float:
 
 def by_calflops(net: nn.Module, images: torch.Tensor) -> float:
     """Operations of a forward pass."""
-    from calflops import calculate_flops
-
-    return calculate_flops(
-        net,
-        input_shape=tuple(images.shape),
-        print_results=False,
-        print_detailed=False,
-        output_as_string=False,
-    )[0]
+    quiet = dict.fromkeys(("print_results", "print_detailed", "output_as_string"), False)
+    return of("calflops", "calculate_flops")(net, input_shape=tuple(images.shape), **quiet)[0]
 
 
 def by_flop_counter_mode(net: nn.Module, images: torch.Tensor) -> float:
     """Operations of a forward and a backward pass over three, as the others count."""
-    from torch.utils.flop_counter import FlopCounterMode
-
-    with FlopCounterMode(display=False) as counter:
+    with of("torch.utils.flop_counter", "FlopCounterMode")(display=False) as counter:
         output(net(images)).sum().backward()
     return counter.get_total_flops() / 3
-
-
-def by_lightning(net: nn.Module, images: torch.Tensor) -> float:
-    """Operations of a forward and a backward pass over three."""
-    from lightning.fabric.utilities.throughput import measure_flops
-
-    return measure_flops(net, lambda: output(net(images)), lambda maps: maps.sum()) / 3
 
 
 def peaks_of_lightning() -> dict[str, dict[str, float]]:
@@ -103,38 +78,43 @@ def peaks_of_lightning() -> dict[str, dict[str, float]]:
     return {gpu: {str(kind): value for kind, value in row.items()} for gpu, row in peaks.items()}
 
 
-COUNTERS: dict[str, Callable[[nn.Module, torch.Tensor], float]] = {
-    "thop": by_thop,
-    "torchinfo": by_torchinfo,
+COUNTERS: dict[str, Count] = {
+    "thop": lambda net, images: 2 * of("thop", "profile")(net, inputs=(images,), verbose=False)[0],
+    "torchinfo": lambda net, images: 2 * torchinfo_of(net, images).total_mult_adds,
     "fvcore": by_fvcore,
     "ptflops": by_ptflops,
     "calflops": by_calflops,
     "FlopCounterMode": by_flop_counter_mode,
-    "Lightning": by_lightning,
+    "Lightning": lambda net, images: (
+        of("lightning.fabric.utilities.throughput", "measure_flops")(
+            net, lambda: output(net(images)), lambda maps: maps.sum()
+        )
+        / 3
+    ),
 }
+"""Operations of a forward pass, by tool; Lightning, too, counts a backward pass beside it: a third of both."""
+
+
+def torchinfo_of(net: nn.Module, images: torch.Tensor) -> Any:
+    """What torchinfo says of a module in training."""
+    return of("torchinfo", "summary")(net, input_data=images, verbose=0, mode="train")
 
 
 def of_accelerate(net: nn.Module, _: torch.Tensor) -> float:
     """GiB of training with Adam by `accelerate estimate-memory`: four times the weights; it knows no batch."""
-    from accelerate.utils import calculate_maximum_sizes
-
-    return 4 * calculate_maximum_sizes(net)[0] / GIB
+    return 4 * of("accelerate.utils", "calculate_maximum_sizes")(net)[0] / GIB
 
 
 def of_torchinfo(net: nn.Module, images: torch.Tensor) -> float:
     """GiB of input, maps of forward and backward pass, and weights; input and maps are those of two images, scaled."""
-    from torchinfo import summary
-
-    sums = summary(net, input_data=images[:2], verbose=0, mode="train")
+    sums = torchinfo_of(net, images[:2])
     return ((sums.total_input + sums.total_output_bytes) * len(images) / 2 + sums.total_param_bytes) / GIB
 
 
 def of_mem_tracker(net: nn.Module, images: torch.Tensor) -> float:
     """Peak in GiB of two steps of SGD with momentum on fake tensors, by PyTorch's tracker."""
-    from torch.distributed._tools.mem_tracker import MemTracker
-
     optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
-    tracker = MemTracker()
+    tracker = of("torch.distributed._tools.mem_tracker", "MemTracker")()
     tracker.track_external(net, optimizer, images)
     with tracker:
         for _ in range(2):
@@ -145,7 +125,7 @@ def of_mem_tracker(net: nn.Module, images: torch.Tensor) -> float:
     return max(peak["Total"] for peak in tracker.get_tracker_snapshot("peak").values()) / GIB
 
 
-MEMORIES: dict[str, Callable[[nn.Module, torch.Tensor], float]] = {
+MEMORIES: dict[str, Count] = {
     "accelerate": of_accelerate,
     "torchinfo": of_torchinfo,
     "MemTracker": of_mem_tracker,
@@ -201,9 +181,7 @@ def torchvision_cnn(name: str) -> nn.Module:
     return import_torchvision().get_model(name, weights=None, **options).train()
 
 
-def asked(
-    function: Callable[[nn.Module, torch.Tensor], float], make: Callable[[], nn.Module], *shape: int
-) -> dict:
+def asked(function: Count, make: Callable[[], nn.Module], *shape: int) -> dict:
     """What the tool answers of a mini-batch of this shape, or its refusal; with its seconds."""
     start = time.perf_counter()
     made = without_numbers(make()) if function is of_mem_tracker else contextlib.nullcontext(make())
