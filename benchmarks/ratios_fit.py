@@ -18,6 +18,7 @@ from zipfile import ZipFile
 import numpy as np
 
 from predictor.catalogue.devices import Gpu, find_gpu
+from predictor.catalogue.hosts import REFERENCE_CNN
 from predictor.catalogue.links import usual_link
 from predictor.catalogue.modes import Mode
 from predictor.catalogue.offers import load_offers
@@ -38,10 +39,11 @@ from predictor.models.chainer import (
 from predictor.models.compiled import COMPILED, changes_products, eager_mode, eager_parts_ms, elementwise_of
 from predictor.models.data_parallel import Exchange, Gradients, Team, team_iteration_ms
 from predictor.models.forecast import COVERAGE, IterationForecast
-from predictor.models.hosts import autocast_host
+from predictor.models.hosts import autocast_host, enqueued
 from predictor.models.intervals import interval_factor
 from predictor.models.ratios import Ratios, ratios_of
 from predictor.models.replicas import compiled_convolutions, replicas_host_ms, replicas_iteration_ms
+from predictor.operators.operators import parameter_tensors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,8 +211,7 @@ def compiled_pairs(measurements: pd.DataFrame, model: Model) -> list[CompiledPai
 def _compiled_numbers(pairs: Sequence[CompiledPair]) -> dict[str, float]:
     """Non-negative least squares of relative errors of GPU times; the median of hosts; seconds of compiling.
 
-    Without autocast convolutions and products take what they do in eager iterations. The host's numbers of graphs
-    stay as shipped: fitted on ``compiled_hosts_h100_2.csv`` by this module at commit 679833eb.
+    Without autocast convolutions and products take what they do in eager iterations.
     """
     from scipy.optimize import nnls
 
@@ -224,8 +225,23 @@ def _compiled_numbers(pairs: Sequence[CompiledPair]) -> dict[str, float]:
     return {
         **{name: round(float(ratio), 3) for name, ratio in zip(names, ratios, strict=True)},
         "host": round(float(np.exp(np.median(_log_host_ratios(pairs)))), 3),
+        **graph_hosts(),
         **_compile_seconds(pairs),
     }
+
+
+def graph_hosts() -> dict[str, float]:
+    """Host time of ``reduce-overhead``, in passes of a mean layer: least squares of relative errors."""
+    import pandas as pd
+
+    rows = pd.read_csv(Path(__file__).with_name("compiled_hosts_h100_2.csv"))
+    rows = rows[(rows["how"] == "reduce-overhead") & (rows["cnn"] != "unet")]
+    unit = enqueued(zoo_cnn(*REFERENCE_CNN), Mode().optimizer)
+    layers = unit * (rows["enqueue_ms"] / rows["reference_ms"]).to_numpy()
+    tensors = [sum(map(parameter_tensors, zoo_cnn(cnn))) for cnn in rows["cnn"]]
+    design = np.column_stack([np.ones(len(rows)), tensors]) / layers[:, None]
+    fixed, of_tensor = np.linalg.lstsq(design, np.ones(len(rows)), rcond=None)[0]
+    return {"graph_layers": round(float(fixed), 1), "graph_tensor": round(float(of_tensor), 3)}
 
 
 def _compile_seconds(pairs: Sequence[CompiledPair]) -> dict[str, float]:

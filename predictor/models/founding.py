@@ -359,8 +359,7 @@ _OWN_SHARE = 0.5
 
 _FROM_CHIP_TO_CHIP = 0.73
 """Half width of ln time on a chip without measured CNNs: the least that holds 90 % of the times from one to another of
-K80, M60 and V100, and 85 % of every way and CNN (benchmarks/founding.py of commit 679833eb). A fit of one chip has no
-evidence."""
+K80, M60 and V100, and 85 % of every way and CNN (benchmarks/founding.py). A fit of one chip has no evidence."""
 
 _CHIP_WORDS = "from chip to chip (K80, M60, V100) it errs by 21 % on average"
 
