@@ -47,7 +47,6 @@ from predictor.answers.verdict import (
     Standing,
     Verdict,
     does_not_fit,
-    never_measured,
     roles_of,
     verdict_of,
 )
@@ -75,14 +74,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuAnswers:
-    """The iterations of some devices that are compared, device by device.
+    """The iterations of devices that are compared, device by device: the GPUs as asked, then in their fastest mode.
 
-    Of each device they begin at row `first`: its `n_splits` splits of mini-batches, then as many at the batch size of
-    the best throughput of the same GPUs. Of each row, `asked` is the split of the same mini-batch among as many GPUs as
-    the question has, and `is_best` whether these have their best batch size in it.
+    `gpu` is the place of each device's GPU. Of each device they begin at row `first`: its `n_splits` splits of
+    mini-batches, then as many at the batch size of the best throughput of the same GPUs. Of each row, `asked` is the
+    split of the same mini-batch among as many GPUs as the question has, and `is_best` whether these have their best
+    batch size in it.
     """
 
     iterations: Iterations
+    gpu: Places
     first: Places
     n_splits: Places
     asked: Places
@@ -107,8 +108,9 @@ class Machines:
 class Priced:
     """Trainings, each of a split on a machine that has as many GPUs, joined so; arrays have an entry per training.
 
-    `device` is the place of the machine's GPU in `answers`, and `split` that of the split among the GPU's. `common` is
-    the mini-batch of the comparison, None where several were given.
+    `device` is the place of the machine's GPU in its mode in `answers`, and `split` that of the split among its own.
+    `common` is the mini-batch of the comparison, None where several were given. Those in the question's mode come
+    first, `n_usual` of them, then those in the fastest mode of their GPU; `usual` and `fast` are their places.
     """
 
     plan: Plan
@@ -119,6 +121,17 @@ class Priced:
     device: Places
     split: Places
     rows: OfferRows
+    n_usual: int
+
+    @property
+    def usual(self) -> Places:
+        """Places of the trainings in the question's mode."""
+        return np.arange(self.n_usual)
+
+    @property
+    def fast(self) -> Places:
+        """Places of those in the fastest common mode of their GPU."""
+        return np.arange(self.n_usual, len(self.machine))
 
     @cached_property
     def total_h(self) -> list[Array]:
@@ -156,49 +169,53 @@ class Priced:
         own: dict[str, Any] = {name: getattr(self, name)[places] for name in ("machine", "device", "split")}
         return replace(self, rows=self.rows.rows(places), **own)
 
-    @cached_property
-    def fastest(self) -> Priced:
-        """The training of each machine that is its fastest: one that fits, of the common mini-batch.
+    def fastest(self, places: Places) -> Places:
+        """Of these trainings that of each machine that is its fastest: one that fits, of the common mini-batch.
 
         Where none fits it is the one that needs least memory.
         """
-        fits = self.rows.numbers["fits_in_memory"]
+        fits, machine = self.rows.numbers["fits_in_memory"], self.machine[places]
         lasts = np.where(fits, self.total_h[0], self.rows.numbers["peak_memory_gib"])
-        order = np.lexsort((lasts, self.is_other(self.common), ~fits, self.machine))
-        return self.at(order[np.unique(self.machine[order], return_index=True)[1]])
+        keys = lasts, self.is_other(self.common), ~fits
+        order = np.lexsort((*(key[places] for key in keys), machine))
+        return places[order[np.unique(machine[order], return_index=True)[1]]]
 
-    def like(self, trainings: Priced) -> Priced:
-        """The trainings of the same machines and splits, which all are among these, whose machines ascend."""
-        n = 1 + int(self.split.max())
-        keys, wanted = (priced.machine * n + priced.split for priced in (self, trainings))
-        return self.at(np.searchsorted(keys, wanted))
+    def ranked(self, places: Places) -> Places:
+        """These trainings, best first."""
+        fits, missed = self.rows.numbers["fits_in_memory"][places], self.misses_by
+        missed = None if missed is None else missed[places]
+        costs = self.total_usd[places], self.total_h[0][places]
+        return places[
+            ranking_order(fits, self.is_other(self.common)[places], missed, *costs, self.plan.rank_by)
+        ]
 
-    @cached_property
-    def order(self) -> Places:
-        """Places of the trainings, best first."""
-        fits = self.rows.numbers["fits_in_memory"]
-        costs = self.misses_by, self.total_usd, self.total_h[0]
-        return ranking_order(fits, self.is_other(self.common), *costs, self.plan.rank_by)
+    def best_of_gpus(self, ranked: Places) -> Places:
+        """The first of each GPU among ranked trainings, best first."""
+        gpu = self.machines.gpu[self.machine[ranked]]
+        return ranked[np.sort(np.unique(gpu, return_index=True)[1])]
 
-    @cached_property
-    def best_of_gpus(self) -> Places:
-        """Place of the first-ranked training of each GPU, best first."""
-        gpu = self.machines.gpu[self.machine][self.order]
-        return self.order[np.sort(np.unique(gpu, return_index=True)[1])]
+    def in_fast_mode(self, places: Places) -> Places:
+        """The same machines and splits as of these trainings in the fastest mode, -1 where there is none."""
+        keys = self.machine * (1 + int(self.split.max())) + self.split
+        place_of = dict(zip(keys[self.fast].tolist(), self.fast.tolist(), strict=True))
+        return np.array([place_of.get(key, -1) for key in keys[places].tolist()])
 
-    def standing(self, best: ComparisonRow) -> Standing:
-        """What the verdict weighs, beside the best row."""
-        is_sure = None
-        if never_measured(best):
-            is_sure = np.array([not reasons for reasons in self.rows.iterations.reasons()])
+    def standing(self, places: Places, best: int) -> Standing:
+        """What the verdict weighs of these trainings, beside the best one."""
+        iterations, numbers = self.rows.iterations, self.rows.numbers
+        [reasons], is_sure = iterations.rows([best]).reasons(), None
+        if any(reason.kind == "gpu" for reason in reasons):
+            is_sure = np.array([not own for own in iterations.rows(places).reasons()])
         return Standing(
-            fits=self.rows.numbers["fits_in_memory"],
-            is_other=self.is_other(best.batch_size),
-            time_h=self.total_h[0],
-            cost_usd=self.total_usd,
-            dear=self.rows.billed_usd(self.total_h[2]) if self.plan.rank_by == "cost" else self.total_h[2],
-            misses_by=self.misses_by,
-            safety=safety(*self.limits_h) if self.limits_h else np.zeros(len(self.machine)),
+            fits=numbers["fits_in_memory"][places],
+            is_other=self.is_other(numbers["batch_size"][best])[places],
+            time_h=self.total_h[0][places],
+            cost_usd=self.total_usd[places],
+            dear=(self.rows.billed_usd(self.total_h[2]) if self.plan.rank_by == "cost" else self.total_h[2])[
+                places
+            ],
+            misses_by=None if self.misses_by is None else self.misses_by[places],
+            safety=safety(*self.limits_h)[places] if self.limits_h else np.zeros(len(places)),
             is_sure=is_sure,
         )
 
@@ -325,40 +342,65 @@ class Comparer:
                 if local_size is not None:
                     yield from ((team, size, local_size, packed) for packed in self._packs)
 
-    def gpu_answers(self) -> GpuAnswers:
-        """Iterations of the compared GPUs in the question's mode."""
+    @cached_property
+    def _fast_modes(self) -> dict[Training, list[int]]:
+        """The fastest common modes of GPUs, each with their places; none where the question fixes the mode."""
+        question, modes = self.resolved.question, dict[Training, list[int]]()
+        if question.precision is None and not question.is_whole:
+            for gpu_index, gpu in enumerate(self.gpus):
+                fast = fast_training(question, self.resolved.training, gpu)
+                if fast is not None:
+                    modes.setdefault(fast, []).append(gpu_index)
+        return modes
+
+    def gpu_answers(self, fast: bool = False) -> GpuAnswers:
+        """Iterations of the compared GPUs in the question's mode, and in the fastest mode of each if asked for."""
         resolved, gpus, tried, n = self.resolved, self.gpus, self.tried, self.resolved.question.n_gpus
         splits = [list(self._splits(gpu_index)) for gpu_index in range(len(gpus))]
         n_splits = np.array(list(map(len, splits)))
-        device = np.repeat(np.arange(len(gpus)), n_splits)
+        of_split = np.repeat(np.arange(len(gpus)), n_splits)
         joined, sizes, local_sizes_of, packs = zip(*chain.from_iterable(splits), strict=True)
         size, local_size, per_gpu = np.array(sizes), np.array(local_sizes_of), np.array(packs)
         local_sizes = sorted({*local_sizes_of, *self._shares[n].values()})
         tried_at = np.searchsorted(local_sizes, [self._shares[n][tried_size] for tried_size in tried])
-        trainings = [(resolved.training, self.devices)]
-        singles = Iterations.of(resolved, self.table, trainings, local_sizes, shared_by=self._shares)
+        modes = {resolved.training: list(range(len(gpus)))} | (self._fast_modes if fast else {})
+        singles = self._singles(modes, local_sizes)
         teams: list[Team | None] = list(dict.fromkeys([None, *chain.from_iterable(self._teams)]))
         team_at = {team: index for index, team in enumerate(teams)}
-        firsts = len(local_sizes) * np.arange(len(gpus), dtype=np.int64)
-        as_asked = singles.rows((firsts[:, None] + tried_at).ravel())
+        as_asked = singles.rows((len(local_sizes) * np.arange(len(gpus))[:, None] + tried_at).ravel())
         own_teams = np.array([team_at[team] for team in self._own_teams])
         as_asked = as_asked.with_teams(teams, np.repeat(own_teams, len(tried)))
-        best = self._best_of(as_asked)[device, np.searchsorted(tried, size)]
-        team, fast_local = np.array([team_at[of_split] for of_split in joined]), local_size
+        best = self._best_of(as_asked)[of_split, np.searchsorted(tried, size)]
+        team, fast_local = np.array([team_at[own] for own in joined]), local_size
         if self.compared == [self.common]:
-            fast_local = self._fastest(singles, teams, device, team, local_size)
+            fast_local = self._fastest(singles, teams, of_split, team, local_size)
             fast_local = np.where(per_gpu > 1, local_size, fast_local)
-        start = np.concatenate([[0], np.cumsum(n_splits)[:-1]])
-        index = np.arange(len(device))
-        numbers = np.array([1 if of_split is None else of_split.n_gpus for of_split in joined])
+        start = np.cumsum(n_splits) - n_splits
+        index = np.arange(len(of_split))
+        numbers = np.array([1 if own is None else own.n_gpus for own in joined])
         is_asked = (numbers == n) & (per_gpu == 1)
-        asked = np.maximum.accumulate(np.where(is_asked, index, 0)) - start[device]
+        asked = np.maximum.accumulate(np.where(is_asked, index, 0)) - start[of_split]
         # device by device: all splits at their mini-batch, then at the fastest
-        order = np.lexsort((np.tile(index, 2), np.repeat([0, 1], len(device)), np.tile(device, 2)))
-        local = np.concatenate([local_size, fast_local])[order]
-        rows = singles.rows(firsts[np.tile(device, 2)[order]] + np.searchsorted(local_sizes, local))
-        rows = rows.with_teams(teams, np.tile(team, 2)[order]).packed(np.tile(per_gpu, 2)[order])
-        return GpuAnswers(rows, 2 * start, n_splits, np.tile(asked, 2)[order], np.tile(best, 2)[order])
+        gpu = np.array(list(chain.from_iterable(modes.values())))
+        n_rows = 2 * n_splits[gpu]
+        first = np.cumsum(n_rows) - n_rows
+        device = np.repeat(np.arange(len(gpu)), n_rows)
+        row = np.arange(len(device)) - first[device]
+        is_fastest = row >= n_splits[gpu][device]
+        split = start[gpu][device] + row - n_splits[gpu][device] * is_fastest
+        local = np.where(is_fastest, fast_local[split], local_size[split])
+        rows = singles.rows(len(local_sizes) * device + np.searchsorted(local_sizes, local))
+        rows = rows.with_teams(teams, team[split]).packed(per_gpu[split])
+        rows = self._with_anchors(rows, modes, rows, first)
+        return GpuAnswers(rows, gpu, first, n_splits[gpu], asked[split], best[split])
+
+    def _singles(self, modes: Mapping[Training, Sequence[int]], local_sizes: Sequence[int]) -> Iterations:
+        """Single GPUs at these places, in these modes, at each of these batch sizes."""
+        trainings = [
+            (training, training.on_each([self.gpus[gpu_index] for gpu_index in gpu_indices]))
+            for training, gpu_indices in modes.items()
+        ]
+        return Iterations.of(self.resolved, self.table, trainings, local_sizes, shared_by=self._shares)
 
     def _fastest(
         self,
@@ -384,59 +426,35 @@ class Comparer:
 
     def _best_of(self, as_asked: Iterations) -> NDArray[np.bool_]:
         """Of each GPU and each batch size tried, whether it is the best; rows are GPU by GPU, with the sizes tried."""
-        shape = (len(as_asked.devices.pairs), len(self.tried))
+        shape = (-1, len(self.tried))
         images = as_asked.batch_size
         mode, model = as_asked.devices.pairs[0][1], self.resolved.known.model
         iterations = [Iteration(epoch_part.times["iteration_time_ms"]) for epoch_part in as_asked.of_epoch]
         time_s = epoch_times_s(iterations, images, *as_asked.passes, model, mode)
         return best_of_gpus(time_s.reshape(shape), as_asked.fits.reshape(shape))
 
-    def in_modes(self, usual: GpuAnswers, modes: Sequence[tuple[Training, Sequence[int]]]) -> GpuAnswers:
-        """The rows of `usual` in other modes, in the order of `modes`: each with its GPUs' positions in `gpus`.
-
-        Measurements in such a mode correct it. Where there are none, those in the question's mode do: they change the
-        times of both modes in the same ratio.
-        """
-        gpus_of_modes = np.array([gpu_index for _, gpu_indices in modes for gpu_index in gpu_indices])
-        first, n_splits = usual.first[gpus_of_modes], usual.n_splits[gpus_of_modes]
-        new_first = 2 * np.concatenate([[0], np.cumsum(n_splits)[:-1]])
-        rows = np.concatenate([start + np.arange(2 * n) for start, n in zip(first, n_splits, strict=True)])
-        same_rows = self._same_rows(usual, modes, rows, 2 * n_splits)
-        answers = GpuAnswers(same_rows, new_first, n_splits, usual.asked[rows], usual.is_best[rows])
-        resolved, table = self.resolved, self.table
-        is_lacking = [not resolved.anchors(table, training) for training, _ in modes]
-        lack_anchors = np.repeat(is_lacking, [len(gpu_indices) for _, gpu_indices in modes])
-        if not lack_anchors.any() or not resolved.anchors(table, resolved.training):
-            return answers
-        usual_mode = [(resolved.training, gpus_of_modes.tolist())]
-        unanchored = self._same_rows(usual, usual_mode, first, np.ones_like(first), anchored=False)
-        ratio = usual.iterations.times["iteration_time_ms"][first] / unanchored.times["iteration_time_ms"]
-        factor = np.repeat(np.where(lack_anchors, ratio, 1.0), 2 * n_splits)
-        lacks = np.repeat(lack_anchors, 2 * n_splits)
-        beside = np.where(lacks, usual.iterations.beside_loader[rows], same_rows.beside_loader)
-        return replace(answers, iterations=replace(same_rows.scaled(factor), beside_loader=beside))
-
-    def _same_rows(
-        self,
-        usual: GpuAnswers,
-        modes: Sequence[tuple[Training, Sequence[int]]],
-        rows: Places,
-        n_rows: Places,
-        anchored: bool = True,
+    def _with_anchors(
+        self, rows: Iterations, modes: Mapping[Training, Sequence[int]], usual: Iterations, first: Places
     ) -> Iterations:
-        """These rows of the usual iterations, `n_rows` of each device of the modes, as these modes have them."""
-        local = usual.iterations.local_batch_size[rows]
-        local_sizes = distinct_values(local)
-        trainings = [
-            (training, training.on_each([self.gpus[gpu_index] for gpu_index in gpu_indices]))
-            for training, gpu_indices in modes
-        ]
-        sizes = local_sizes.tolist()
-        singles = Iterations.of(self.resolved, self.table, trainings, sizes, anchored, self._shares)
-        device = np.repeat(np.arange(len(n_rows)), n_rows)
-        same = singles.rows(device * len(local_sizes) + np.searchsorted(local_sizes, local))
-        same = same.with_teams(usual.iterations.teams, usual.iterations.team[rows])
-        return same.packed(usual.iterations.per_gpu[rows])
+        """Rows in modes without measurements, changed in the ratio in which those in the question's mode change times.
+
+        `modes` are of the devices of `rows`; row `first` of `usual` is the first of each GPU in the question's mode.
+        """
+        resolved, table = self.resolved, self.table
+        lacking = [not resolved.anchors(table, training) for training in modes]
+        if not any(lacking) or not resolved.anchors(table, resolved.training):
+            return rows
+        of_gpus = usual.rows(first[: len(self.gpus)])
+        sizes = distinct_values(of_gpus.local_batch_size)
+        trainings = [(resolved.training, self.devices)]
+        alone = Iterations.of(resolved, table, trainings, sizes.tolist(), False, self._shares)
+        at = len(sizes) * of_gpus.device + np.searchsorted(sizes, of_gpus.local_batch_size)
+        alone = alone.rows(at).with_teams(usual.teams, of_gpus.team)
+        ratio = of_gpus.times["iteration_time_ms"] / alone.times["iteration_time_ms"]
+        lacks = np.repeat(lacking, list(map(len, modes.values())))[rows.device]
+        gpu = np.array(list(chain.from_iterable(modes.values())))[rows.device]
+        beside = np.where(lacks, of_gpus.beside_loader[gpu], rows.beside_loader)
+        return replace(rows.scaled(np.where(lacks, ratio[gpu], 1.0)), beside_loader=beside)
 
     @cached_property
     def machines(self) -> Machines:
@@ -462,30 +480,31 @@ class Comparer:
         except SchemaError:
             return ""
 
-    def trainings(self, answers: GpuAnswers | None = None, gpus: Sequence[int] | None = None) -> Priced:
-        """Every split of its GPU that each machine can do; `answers` are of the GPUs at the places `gpus` (all)."""
-        answers = self.gpu_answers() if answers is None else answers
-        gpus = range(len(self.gpus)) if gpus is None else gpus
-        machine = np.flatnonzero(np.isin(self.machines.gpu, gpus))
-        device_of = np.full(len(self.gpus), -1)
-        device_of[gpus] = np.arange(len(gpus))
-        device = device_of[self.machines.gpu[machine]]
-        n_splits = answers.n_splits[device]
-        index = np.repeat(np.arange(len(machine)), n_splits)
+    def trainings(self, fast: bool = False) -> Priced:
+        """Every split of its GPU that each machine can do, and with `fast` those in the GPU's fastest mode."""
+        answers, machines, n_gpus = self.gpu_answers(fast), self.machines, len(self.gpus)
+        in_fast_mode = np.full(n_gpus, -1)
+        in_fast_mode[answers.gpu[n_gpus:]] = np.arange(n_gpus, len(answers.gpu))
+        device_of = np.concatenate([machines.gpu, in_fast_mode[machines.gpu]])
+        machine_of = np.tile(np.arange(len(machines.gpu)), 2)[device_of >= 0]
+        device_of = device_of[device_of >= 0]
+        n_splits = answers.n_splits[device_of]
+        index = np.repeat(np.arange(len(device_of)), n_splits)
         split = np.arange(len(index)) - np.repeat(np.cumsum(n_splits) - n_splits, n_splits)
-        rows, names = answers.first[device][index] + split, {"": 0}
-        nodes, offers = self.resolved.question.nodes, self.machines.offers.offers
+        machine, device, names = machine_of[index], device_of[index], {"": 0}
+        rows = answers.first[device] + split
+        nodes, offers = self.resolved.question.nodes, machines.offers.offers
         most = np.array([math.inf if offer is None else offer.gpu_count * nodes for offer in offers])
         teams = answers.iterations.teams
         links, of_teams = (
             np.array([names.setdefault(name, len(names)) for name in links])
-            for links in (self.machines.links, ["" if team is None else team.link.name for team in teams])
+            for links in (machines.links, ["" if team is None else team.link.name for team in teams])
         )
-        joined, of_row = of_teams[answers.iterations.team[rows]], machine[index]
-        is_enough = answers.iterations.n_gpus[rows] <= most[of_row]
-        is_joined = (joined == 0) | ((joined == links[of_row]) & is_enough)
-        possible = np.flatnonzero(is_joined & self._may_pack(answers.iterations, rows, of_row))
-        return self.priced(answers, of_row[possible], device[index[possible]], split[possible])
+        joined = of_teams[answers.iterations.team[rows]]
+        is_enough = answers.iterations.n_gpus[rows] <= most[machine]
+        is_joined = (joined == 0) | ((joined == links[machine]) & is_enough)
+        possible = np.flatnonzero(is_joined & self._may_pack(answers.iterations, rows, machine))
+        return self.priced(answers, machine[possible], device[possible], split[possible])
 
     def _may_pack(self, iterations: Iterations, rows: Places, machine: Places) -> NDArray[np.bool_]:
         """Whether as many trainings share a GPU as asked; if that is open, the memory and vCPUs must do for them."""
@@ -512,15 +531,16 @@ class Comparer:
             return None
         tried = sorted({*self.tried, *sizes})
         larger = replace(self, common=None, compared=sizes, tried=tried, reference=())
-        splits = larger.trainings()
-        size, missed = splits.rows.numbers["batch_size"], splits.misses_by
-        holds = splits.rows.numbers["fits_in_memory"] & ~np.isnan(splits.total_usd)
+        trainings = larger.trainings()
+        size, missed = trainings.rows.numbers["batch_size"], trainings.misses_by
+        holds = trainings.rows.numbers["fits_in_memory"] & ~np.isnan(trainings.total_usd)
         holds = holds if missed is None else holds & (missed <= 0)
         if not holds.any():
             return None
         is_other = ~holds | (size > size[holds].min())
-        order = ranking_order(holds, is_other, missed, splits.total_usd, splits.total_h[0], self.plan.rank_by)
-        return larger.rows(splits, order[:1])[0]
+        costs = trainings.total_usd, trainings.total_h[0]
+        order = ranking_order(holds, is_other, missed, *costs, self.plan.rank_by)
+        return larger.rows(trainings, order[:1])[0]
 
     def _rows_on(self, answers: GpuAnswers, machine: Places, places: Places) -> OfferRows:
         """These rows of the answers, each on one of the machines."""
@@ -531,76 +551,68 @@ class Comparer:
     def priced(self, answers: GpuAnswers, machine: Places, device: Places, split: Places) -> Priced:
         """Trainings on these machines, whose GPUs are at the places `device` of the answers, in these splits."""
         rows = self._rows_on(answers, machine, answers.first[device] + split)
-        return Priced(self.plan, self.common, self.machines, answers, machine, device, split, rows)
+        n_usual = int((device < len(self.gpus)).sum())
+        return Priced(self.plan, self.common, self.machines, answers, machine, device, split, rows, n_usual)
 
-    def fast(self, usual: Priced) -> tuple[Priced, Priced] | None:
-        """The same trainings in the fastest common mode of each GPU that has one, and those in its fastest splits.
-
-        None if a precision was given.
-        """
-        question, training = self.resolved.question, self.resolved.training
-        if question.precision is not None or question.is_whole:
-            return None
-        modes: dict[Training, list[int]] = {}
-        for gpu_index, gpu in enumerate(self.gpus):
-            fast = fast_training(question, training, gpu)
-            if fast is not None:
-                modes.setdefault(fast, []).append(gpu_index)
-        if not modes:
-            return None
-        answers = self.in_modes(usual.answers, list(modes.items()))
-        splits = self.trainings(answers, list(chain.from_iterable(modes.values())))
-        return splits.like(usual.at(np.flatnonzero(np.isin(usual.machine, splits.machine)))), splits.fastest
-
-    def compiled(self, row: ComparisonRow, usual: GpuAnswers, best: int) -> Compiled | None:
-        """The best row under torch.compile, whose place among the machines is `best`.
+    def compiled(self, trainings: Priced, best: int, fast: int) -> Compiled | None:
+        """The best training under torch.compile, and in the GPU's fastest mode, too, at place `fast` (-1: none).
 
         None if it is asked for already, not predicted, or several GPUs train together, or trainings on one GPU.
         """
-        resolved, question = self.resolved, self.resolved.question
-        if question.capture != "eager" or row.link is not None or row.per_gpu > 1:
+        resolved, usual, answers = self.resolved, trainings.rows.iterations, trainings.answers
+        if resolved.question.capture != "eager" or usual.n_gpus[best] * usual.per_gpu[best] > 1:
             return None
-        compiling, gpu = replace(resolved.training, capture="compile"), [int(self.machines.gpu[best])]
-        modes = [(compiling, gpu)]
-        if row.fast_precision is not None:
-            memory_format = row.fast_memory_format or question.memory_format or "nchw"
-            fast = replace(compiling, precision=row.fast_precision, memory_format=memory_format)
-            modes.append((fast, gpu))
-        n = len(modes)
+        device, machine = int(trainings.device[best]), int(trainings.machine[best])
+        compiling = replace(resolved.training, capture="compile")
+        modes = {compiling: [device]}
+        if fast >= 0:
+            _, mode = usual.devices.pairs[usual.device[fast]]
+            more = {"precision": mode.precision, "memory_format": mode.memory_format}
+            modes[replace(compiling, **more)] = [device]
+        n, row = len(modes), int(answers.first[device] + trainings.split[best])
+        rows = np.tile([row, row + answers.n_splits[device]], n)
+        local = answers.iterations.local_batch_size[rows]
+        sizes = distinct_values(local)
         try:
-            answers = self.in_modes(usual, modes)
+            singles = self._singles(modes, sizes.tolist())
         except OutOfRangeError:  # another framework, an older GPU, a method that knows no compiled iterations
             return None
-        split = np.zeros(n, dtype=np.int64)
-        compiled_rows = self.rows(self.priced(answers, np.full(n, best), np.arange(n), split), np.arange(n))
+        index = np.arange(n)
+        same = singles.rows(np.repeat(index, 2) * len(sizes) + np.searchsorted(sizes, local))
+        same = self._with_anchors(same, modes, answers.iterations, answers.first)
+        ones, none = np.ones(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        own = GpuAnswers(same, none, 2 * index, ones, np.tile(none, 2), answers.is_best[rows])
+        compiled_rows = self.rows(self.priced(own, machine * ones, index, none), index)
         return Compiled(compiled_rows[0], compiled_rows[1] if n > 1 else None, compile_seconds(self.table))
 
-    def ranked_rows(self, priced: Priced, ranked: Places, fast: Priced | None) -> list[ComparisonRow]:
-        """Rows of the places `ranked`, best first, with ranks (None where memory is short), Pareto front and ratios.
+    def columns(self, trainings: Priced, places: Places, fast: Places) -> Columns:
+        """The fields of rows at these places, the first of which are ranked so, as many as `fast` has places.
 
-        `fast`: the same trainings in each GPU's fastest mode; if None, the ``fast_`` fields are None.
+        These have a rank (None where memory is short), a Pareto front and ratios. `fast`: their trainings in the
+        fastest mode of their GPU; -1 where there is none, and the ``fast_`` fields are None.
         """
-        columns = self._columns(priced, ranked) | _fast_columns(priced, ranked, fast)
+        n, columns = len(fast), self._columns(trainings, places)
+        columns |= _fast_columns(trainings, places, np.pad(fast, (0, len(places) - n), constant_values=-1))
         for gpu in self.reference:
             devices = self.resolved.training.on_each([gpu])
             comparer = replace(self, devices=devices, reference=())
-            alone = comparer.trainings().fastest
-            best = comparer._columns(alone, alone.order[:1])
+            alone = comparer.trainings()
+            best = comparer._columns(alone, alone.ranked(alone.fastest(alone.usual))[:1])
             [time_h], [cost_usd] = best["total_time_h"], best["total_cost_usd"]
             costs_usd = columns["total_cost_usd"]
             columns["speedup"] = [time_h / hours for hours in columns["total_time_h"]]
             columns["cost_ratio"] = [
                 usd / cost_usd if usd is not None and cost_usd else None for usd in costs_usd
             ]
-        fits = columns["fits_in_memory"]
-        columns["rank"] = [position + 1 if fit else None for position, fit in enumerate(fits)]
+        fits = [fit and row < n for row, fit in enumerate(plain(columns["fits_in_memory"]))]
+        columns["rank"] = [row + 1 if fit else None for row, fit in enumerate(fits)]
         points = zip(columns["total_time_h"], columns["total_cost_usd"], fits, strict=True)
         columns["pareto"] = pareto_front([(time_h, usd) if fit else None for time_h, usd, fit in points])
-        return _rows(columns)
+        return columns
 
-    def rows(self, priced: Priced, places: Places) -> list[ComparisonRow]:
+    def rows(self, trainings: Priced, places: Places) -> list[ComparisonRow]:
         """The rows of these places, without rank."""
-        return _rows(self._columns(priced, places))
+        return _rows(self._columns(trainings, places))
 
     def _columns(self, priced: Priced, places: Places) -> Columns:
         """The fields of rows at these places, without what compares them."""
@@ -664,6 +676,7 @@ class Comparer:
         image_size, offers = self.table.image_size, self.machines.offers
         feed = offers.feed or feed_of_offers(self.resolved, image_size, offers.offers, for_words=True)
         columns = devices.words | {"precision": [mode.precision for _, mode in devices.pairs]}
+        columns = {name: words[: len(self.gpus)] for name, words in columns.items()}  # as asked
         scope = scope_of(self.resolved, self.resolved.known.model, columns, feed, starts=True)
         uncounted = self.resolved.question.spot and self.plan.interruptions_per_day is None
         return f"{scope} {NOT_COUNTED}" if uncounted else scope
@@ -676,13 +689,18 @@ def _teams_of(link: str, most: int, shares: tuple[int, ...], has_replicas: bool)
     return [Team(n, 1, find_link(link), has_replicas=has_replicas) for n in numbers]
 
 
+_FAST = tuple(column.name for column in fields(ComparisonRow) if column.name.startswith("fast_"))
 _NAMES = tuple(column.name for column in fields(ComparisonRow))
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Rows, best first; `scope` is a paragraph on what they include and exclude; `verdict` says what to rent."""
+    """Rows, best first; `scope` is a paragraph on what they include and exclude; `verdict` says what to rent.
 
+    `columns` are the fields of the rows.
+    """
+
+    columns: Columns
     rows: list[ComparisonRow]
     scope: str
     verdict: Verdict
@@ -693,7 +711,7 @@ class Comparison:
 
     def frame(self) -> pd.DataFrame:
         """A data frame; ``attrs["verdict"]`` is the verdict, ``attrs["covers"]`` the scope."""
-        frame = frame_of({name: [getattr(row, name) for row in self.rows] for name in _NAMES})
+        frame = frame_of({name: self.columns[name] for name in _NAMES})
         frame.attrs |= {"verdict": self.verdict, "covers": self.scope}
         return frame
 
@@ -721,59 +739,49 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
             f"{named('spot')}, too, or leave it out."
         ).about("interruptions_per_day")
     comparer = Comparer.of(ResolvedQuestion.of(question, "compare"), plan)
-    splits = comparer.trainings()
-    priced, usual = splits.fastest, splits.answers
-    fast, if_all_fast = comparer.fast(priced) or (None, None)
-    ranked = priced.order if plan.all_offers else priced.best_of_gpus
-    rows = comparer.ranked_rows(priced, ranked, fast)
-    best, scope = ranked[0], comparer.scope(usual)
-    if not rows[0].fits_in_memory:
-        return Comparison(rows, scope, does_not_fit(rows))
-    roles = roles_of(splits.standing(rows[0]), plan)
-    shown = priced.machine[ranked].tolist(), priced.split[ranked].tolist()
-    row_of = dict(zip(zip(*shown, strict=True), rows, strict=True))
-    keys = {
-        position: (int(splits.machine[position]), int(splits.split[position])) for position in roles.positions
+    trainings = comparer.trainings(fast=True)
+    ranked = trainings.ranked(trainings.fastest(trainings.usual))
+    ranked = ranked if plan.all_offers else trainings.best_of_gpus(ranked)
+    fast, fits = trainings.in_fast_mode(ranked), trainings.rows.numbers["fits_in_memory"]
+    best, places, roles = int(ranked[0]), ranked.tolist(), None
+    changed, if_fast = int(fast[0]), trainings.ranked(trainings.fastest(trainings.fast))[:1].tolist()
+    if fits[best]:
+        roles = roles_of(trainings.standing(trainings.usual, best), plan)
+        places += (*roles.positions, *if_fast, *[changed] * (changed >= 0))
+    places = list(dict.fromkeys(places))
+    columns = comparer.columns(trainings, np.array(places), fast)
+    row_of, scope = dict(zip(places, _rows(columns), strict=True)), comparer.scope(trainings.answers)
+    rows = [row_of[place] for place in ranked.tolist()]
+    columns = {
+        name: (cells if isinstance(cells, np.ndarray) else list(cells))[: len(rows)]
+        for name, cells in columns.items()
     }
-    unranked = np.array([position for position, key in keys.items() if key not in row_of], dtype=np.int64)
-    if unranked.size:
-        own = comparer.rows(splits, unranked)
-        row_of |= {keys[position]: row for position, row in zip(unranked.tolist(), own, strict=True)}
-    role_rows = {position: row_of[key] for position, key in keys.items()}
-    changed = if_fast = None
-    if fast is not None and if_all_fast is not None:
-        changed = next(iter(comparer.rows(fast, np.flatnonzero(fast.machine == priced.machine[best]))), None)
-        [first] = comparer.rows(if_all_fast, if_all_fast.order[:1])
-        if_fast = first if first.fits_in_memory else None
+    if roles is None:
+        return Comparison(columns, rows, scope, does_not_fit(rows))
     changes = Changes(
-        fast=changed,
-        if_fast=if_fast,
-        compiled=comparer.compiled(rows[0], usual, int(priced.machine[best])),
+        fast=row_of.get(changed),
+        if_fast=next((row_of[place] for place in if_fast if fits[place]), None),
+        compiled=comparer.compiled(trainings, best, changed),
         larger=None if rows[0].holds_limits else comparer.larger(),
     )
-    return Comparison(rows, scope, verdict_of(rows, plan, roles, role_rows, changes))
+    return Comparison(columns, rows, scope, verdict_of(rows, plan, roles, row_of, changes))
 
 
-_FAST = (
-    "fast_precision", "fast_memory_format", "fast_ratio", "fast_time_h", "fast_cost_usd", "fast_bottleneck",
-)  # fmt: skip
-
-
-def _fast_columns(priced: Priced, places: Places, fast: Priced | None) -> Columns:
-    """What the same machines take in their GPUs' fastest mode; None where they have none."""
-    if fast is None:
-        return {}
-    iterations, hours = fast.rows.iterations, fast.total_h[0].tolist()
-    modes = [iterations.devices.pairs[device][1] for device in iterations.device.tolist()]
-    names, layouts = [mode.precision for mode in modes], [mode.memory_format for mode in modes]
-    waits = fast.rows.numbers["bottleneck"].tolist()
-    answers = zip(names, layouts, hours, hours, plain(fast.total_usd), waits, strict=True)
-    of_machine = dict(zip(fast.machine.tolist(), answers, strict=True))
-    rows = [of_machine.get(machine, (None,) * len(_FAST)) for machine in priced.machine[places].tolist()]
-    columns: Columns = dict(zip(_FAST, map(list, zip(*rows, strict=True)), strict=True))
-    pairs = zip(columns["fast_time_h"], priced.total_h[0][places].tolist(), strict=True)
-    return columns | {
-        "fast_ratio": [None if fast_h is None else fast_h / usual_h for fast_h, usual_h in pairs]
+def _fast_columns(trainings: Priced, places: Places, fast: Places) -> Columns:
+    """What trainings take in their GPUs' fastest mode, at the places `fast`; None where that is -1."""
+    iterations, bottlenecks = trainings.rows.iterations, trainings.rows.numbers["bottleneck"][fast].tolist()
+    pairs = zip(fast.tolist(), iterations.device[fast].tolist(), strict=True)
+    modes = [iterations.devices.pairs[device][1] if place >= 0 else None for place, device in pairs]
+    hours, usd = (
+        np.where(fast >= 0, values[fast], math.nan) for values in (trainings.total_h[0], trainings.total_usd)
+    )
+    return {
+        "fast_precision": [mode and mode.precision for mode in modes],
+        "fast_memory_format": [mode and mode.memory_format for mode in modes],
+        "fast_ratio": hours / trainings.total_h[0][places],
+        "fast_time_h": hours,
+        "fast_cost_usd": usd,
+        "fast_bottleneck": [mode and waits for mode, waits in zip(modes, bottlenecks, strict=True)],
     }
 
 

@@ -389,8 +389,9 @@ class _Variant:
                     gpus_by_change.setdefault((mode.precision, mode.memory_format, choice), []).append(gpu)
         candidates = []
         for (precision, memory_format, choice), compared in gpus_by_change.items():
-            comparer, priced = self._comparer(precision, memory_format, choice, compared)
-            rows = comparer.rows(priced, priced.best_of_gpus)
+            comparer, trainings = self._comparer(precision, memory_format, choice, compared)
+            ranked = trainings.ranked(trainings.fastest(trainings.usual))
+            rows = comparer.rows(trainings, trainings.best_of_gpus(ranked))
             candidates += [_Candidate(self, row, choice) for row in rows if row.fits_in_memory]
         return candidates
 
@@ -478,15 +479,15 @@ class _Variant:
         question = replace(self.question, cnn=cnn, image_size=None, gradient_accumulation=parts)
         resolved = ResolvedQuestion.of(in_mode(question, gpus, precision, memory_format), "compare")
         comparer = Comparer.of(resolved, self.search.plan, may_share=choices.shares)
-        return comparer, comparer.trainings().fastest
+        return comparer, comparer.trainings()
 
     def unlimited(self, candidate: _Candidate) -> ComparisonRow:
         """The same machine's answer with all the memory that the training as asked needs."""
         row = candidate.row
         gpu = replace(self.search.gpus[row.gpu], driver_memory_mib=_NO_LIMIT_MIB)
         choices = _Choices(self.question.parts, (), candidate.choices.shares)
-        comparer, priced = self._comparer(row.precision, row.memory_format, choices, [gpu])
-        rows = comparer.rows(priced, priced.order)
+        comparer, trainings = self._comparer(row.precision, row.memory_format, choices, [gpu])
+        rows = comparer.rows(trainings, trainings.fastest(trainings.usual))
         return next(roomy for roomy in rows if place_of(roomy) == place_of(row))
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 
 from predictor.answers.compare import Comparer, Comparison, compare
@@ -92,12 +91,10 @@ def _compared(draw: random.Random) -> Compared:
     question = Question(draw.choice(_CNNS), gpus, draw.choice((None, None, 64, [32, 128, 256])), **options)
     training_plan = Plan(**plan)
     comparer = Comparer.of(ResolvedQuestion.of(question, "compare"), training_plan)
-    as_asked = comparer.trainings().fastest
-    both, rows = comparer.fast(as_asked), ([], [])
-    if both is not None:
-        fast, _ = both
-        places = np.flatnonzero(np.isin(as_asked.machine, fast.machine))
-        rows = comparer.rows(as_asked, places), comparer.rows(fast, np.arange(len(places)))
+    trainings = comparer.trainings(fast=True)
+    as_asked = trainings.fastest(trainings.usual)
+    fast = trainings.in_fast_mode(as_asked)
+    rows = (comparer.rows(trainings, places[fast >= 0]) for places in (as_asked, fast))
     return Compared(question, training_plan, compare(question, training_plan), *rows)
 
 

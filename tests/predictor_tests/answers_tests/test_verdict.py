@@ -162,6 +162,8 @@ def test_torch_compile_is_told_as_it_is_predicted_with_its_interval_and_what_com
     verdict = shipped_verdict(samples=10**5)
     assert verdict.compiled.total_time_h > verdict.best.total_time_h  # its first epoch holds compiling
     assert compile_hint(verdict) is None
+    verdict = shipped_verdict(batch_sizes=[32, 256])
+    assert {row.batch_size for row in (verdict.best, verdict.compiled, verdict.compiled_fast)} == {256}
 
 
 def test_a_compiled_training_has_no_eager_start():
