@@ -1,10 +1,12 @@
 """The user's own FILE.py:make_model wherever a command takes a CNN."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+import epochcast as face
 from epochcast.commands.options import cnn_or_layers
 from predictor.errors import BackendUnavailableError
 
@@ -67,3 +69,48 @@ def test_without_the_framework_its_extra_is_named(own, tmp_path):
         cnn_or_layers("third.py:make_model", {})
     with pytest.raises(BackendUnavailableError, match=r"other.py needs Chainer.*'epochcast\[chainer\]'"):
         cnn_or_layers("other.py:make_model", {})
+
+
+MODEL = """
+import keras
+
+def make_model():
+    layers = keras.layers
+    return keras.Sequential([keras.Input((32, 32, 3)), layers.Conv2D(8, 3), layers.Flatten(), layers.Dense(10)])
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    os.environ["KERAS_BACKEND"] = "torch"
+    pytest.importorskip("torch", reason="Keras runs on it")
+    pytest.importorskip("keras")
+    (tmp_path / "mine.py").write_text(MODEL)
+    return tmp_path / "mine.py"
+
+
+def test_a_file_a_function_and_an_object_are_one_cnn(epochcast, script):
+    namespace = {}
+    exec(MODEL, namespace)  # noqa: S102
+    model = namespace["make_model"]()
+    model.save(script.with_suffix(".keras"))
+    times = face.predict(model, "T4", 64, data_set="imagenet")["iteration_time_ms"].tolist()
+    for words in ([script.with_suffix(".keras")], [f"{script}:make_model"]):
+        run = epochcast("predict", *words, "-g", "T4", "-b", 64, "--data-set", "imagenet", "--json")
+        [row] = json.loads(run.out)["rows"]
+        assert (row["image_size"], [row["iteration_time_ms"]]) == (32, times)
+
+
+@pytest.fixture
+def export(tmp_path):
+    torch = pytest.importorskip("torch", reason="writes the file")
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)).eval()
+    torch.onnx.export(module, torch.zeros(1, 3, 32, 32), tmp_path / "mine.onnx", dynamo=False)
+    return tmp_path / "mine.onnx"
+
+
+@pytest.mark.parametrize("command", [("predict", "-b", 32), ("compare",), ("cnn", "show")])
+def test_the_next_step_is_printed(epochcast, export, command):
+    options = () if command[0] == "cnn" else ("-g", "T4", "--data-set", "cifar10")
+    out = " ".join(epochcast(*command, export, *options).out.split())
+    assert "Beware: inference export, batch norms are missing; export for training: torch.onnx.export(" in out

@@ -1,4 +1,4 @@
-"""What holds in every comparison, tried on 120 questions drawn by a seed, which are answered once."""
+"""What holds in every comparison, tried on questions of a seed; `benchmarks/verdicts.py` asks a part of it in full."""
 
 import math
 import random
@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from verdicts import untrue_of
 
 from predictor.answers.compare import Comparer, Comparison, compare
 from predictor.answers.grid import Iterations
@@ -206,3 +207,7 @@ def test_no_cost_differs_from_its_own_time_at_its_own_price():
                     hours = lasts / 3600 if time.endswith("_s") else billed_hours(lasts, *billing)
                     own = float(hours) * row.usd_per_hour
                     assert usd == pytest.approx(own, rel=1e-9), (compared.question, row.gpu, cost)
+
+
+def test_no_verdict_or_rank_of_seeded_questions_is_untrue():
+    assert untrue_of(15, seed=2) == {}

@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import ceil, log
 
 import pytest
+from own_module import own_module
 
 from predictor.answers.answer import answer
 from predictor.answers.question import Question
@@ -287,25 +288,16 @@ def test_a_module_is_recorded_with_inputs_of_any_shape_and_structure(torch):
         record(module)
 
 
-@pytest.fixture
-def text_reader(torch):
+def test_longer_lines_take_a_recurrent_layer_longer_as_it_reads_position_after_position(torch):
     nn = torch.nn
 
-    class Reader(nn.Module):
-        def __init__(self, **more):
-            super().__init__()
-            self.maps = nn.Sequential(nn.Conv2d(1, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 8, 3, 2, 1))
-            self.reads, self.head = nn.LSTM(8 * 8, 32, bidirectional=True, **more), nn.Linear(64, 11)
+    def read(self, lines):
+        positions = self.maps(lines).flatten(1, 2).permute(2, 0, 1)
+        return self.head(self.reads(positions)[0])
 
-        def forward(self, lines):
-            positions = self.maps(lines).flatten(1, 2).permute(2, 0, 1)
-            return self.head(self.reads(positions)[0])
-
-    return Reader
-
-
-def test_longer_lines_take_a_recurrent_layer_longer_as_it_reads_position_after_position(torch, text_reader):
-    model = text_reader()
+    maps = nn.Sequential(nn.Conv2d(1, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 8, 3, 2, 1))
+    reads, head = nn.LSTM(8 * 8, 32, bidirectional=True), nn.Linear(64, 11)
+    model = own_module(torch, read, maps=maps, reads=reads, head=head)
     for gpu in ("H200", "Tesla T4"):
         times = []
         for width in (64, 256):
@@ -319,16 +311,8 @@ def test_longer_lines_take_a_recurrent_layer_longer_as_it_reads_position_after_p
 def test_autocast_narrows_what_a_prelu_writes_and_not_what_is_scaled(torch):
     """Convolutions of a V-Net were recorded as reading float32; of a learned scale behind the layer they do."""
     nn = torch.nn
-
-    class Scale(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.factors = nn.Parameter(torch.ones(8, 1, 1))
-
-        def forward(self, maps):
-            return maps * self.factors
-
-    for between, name in ((nn.PReLU(8), "prelu"), (Scale(), "multiply")):
+    scale = own_module(torch, lambda self, x: x * self.by, by=nn.Parameter(torch.ones(8, 1, 1)))
+    for between, name in ((nn.PReLU(8), "prelu"), (scale, "multiply")):
         model = nn.Sequential(nn.Conv2d(3, 8, 3), between, nn.Conv2d(8, 8, 3))
         written = []
         between.register_forward_hook(lambda *hooked, written=written: written.append(hooked[2].dtype))

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from own_module import own_module
 
 from predictor.answers.answer import answer
 from predictor.answers.question import Question
@@ -51,15 +52,9 @@ def test_half_a_module_is_answered_in_the_precision_of_the_question_and_says_so(
 
 
 def test_a_module_of_products_alone_has_the_batch_of_its_images(torch):
-    class Product(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.zeros(10, 3))
-
-        def forward(self, images):
-            return torch.einsum("bchw,oc->bo", images, self.weight)
-
-    assert record(Product(), torch.zeros(4, 3, 32, 32)).step.batch_size == 4
+    weight = torch.nn.Parameter(torch.zeros(10, 3))
+    product = own_module(torch, lambda self, x: torch.einsum("bchw,oc->bo", x, self.weight), weight=weight)
+    assert record(product, torch.zeros(4, 3, 32, 32)).step.batch_size == 4
 
 
 def test_a_step_that_trains_pixels_alone_is_answered(torch, net):
@@ -75,19 +70,14 @@ def test_a_step_that_trains_pixels_alone_is_answered(torch, net):
 
 
 def blocks_by_chance(torch, chance):
-    class Deep(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.blocks = torch.nn.ModuleList(torch.nn.Conv2d(16, 16, 3, padding=1) for _ in range(20))
-            self.head = torch.nn.Linear(16, 10)
+    def forward(self, maps):
+        for block in self.blocks:
+            if chance():
+                maps = maps + block(maps)
+        return self.head(maps.mean((2, 3)))
 
-        def forward(self, maps):
-            for block in self.blocks:
-                if chance():
-                    maps = maps + block(maps)
-            return self.head(maps.mean((2, 3)))
-
-    return Deep()
+    blocks = torch.nn.ModuleList(torch.nn.Conv2d(16, 16, 3, padding=1) for _ in range(20))
+    return own_module(torch, forward, blocks=blocks, head=torch.nn.Linear(16, 10))
 
 
 def test_blocks_left_out_at_random_are_the_middle_of_draws_and_said(torch):

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from own_module import own_module
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
@@ -114,16 +115,12 @@ def test_kept_activations_are_what_pytorch_saves(name, torch, torchvision_cnn):
 def scaled_residual_block(torch):
     nn = torch.nn
 
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            first, second = (nn.Conv2d(16, 16, 3, padding=1) for _ in range(2))
-            self.body = nn.Sequential(first, nn.ReLU(inplace=True), second)
+    def block():
+        first, second = (nn.Conv2d(16, 16, 3, padding=1) for _ in range(2))
+        body = nn.Sequential(first, nn.ReLU(inplace=True), second)
+        return own_module(torch, lambda self, x: x + 0.1 * self.body(x), body=body)
 
-        def forward(self, x):
-            return x + 0.1 * self.body(x)
-
-    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), Block(), Block(), nn.Conv2d(16, 3, 3, padding=1))
+    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), block(), block(), nn.Conv2d(16, 3, 3, padding=1))
 
 
 def frozen_layers_behind_a_trained_one(torch):
@@ -137,32 +134,21 @@ def frozen_layers_behind_a_trained_one(torch):
 
 def map_times_what_has_no_gradient(torch):
     nn = torch.nn
-
-    class Masked(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.gate, self.conv = nn.Conv2d(3, 16, 1).requires_grad_(False), nn.Conv2d(3, 16, 3, padding=1)
-
-        def forward(self, x):
-            return self.conv(x) * self.gate(x).sigmoid()  # the factor without a gradient alone is kept
-
-    return Masked()
+    gate, conv = nn.Conv2d(3, 16, 1).requires_grad_(False), nn.Conv2d(3, 16, 3, padding=1)
+    masked = lambda self, x: self.conv(x) * self.gate(x).sigmoid()  # noqa: E731 - the gate alone is kept
+    return own_module(torch, masked, gate=gate, conv=conv)
 
 
 def pads_and_norms(torch):
     nn, functional = torch.nn, torch.nn.functional
 
-    class Functions(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.last = (nn.Conv2d(n, 16, 3, padding=1) for n in (3, 16))
+    def forward(self, x):
+        maps = functional.pad(functional.pad(self.first(x), (1,) * 4, mode="reflect"), (1,) * 4)
+        maps = functional.normalize(maps.exp() + maps.amax(1, keepdim=True))
+        return self.last(maps.sum(1, keepdim=True) + maps.sqrt().flip(2))
 
-        def forward(self, x):
-            maps = functional.pad(functional.pad(self.first(x), (1,) * 4, mode="reflect"), (1,) * 4)
-            maps = functional.normalize(maps.exp() + maps.amax(1, keepdim=True))
-            return self.last(maps.sum(1, keepdim=True) + maps.sqrt().flip(2))
-
-    return Functions()
+    first, last = (nn.Conv2d(n, 16, 3, padding=1) for n in (3, 16))
+    return own_module(torch, forward, first=first, last=last)
 
 
 @pytest.mark.parametrize(

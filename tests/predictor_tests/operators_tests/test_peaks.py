@@ -4,6 +4,7 @@ import weakref
 
 import numpy as np
 import pytest
+from own_module import own_module
 
 import epochcast
 from predictor.catalogue.modes import Mode
@@ -78,14 +79,13 @@ class Standardised(nn.Conv2d):
         return functional.conv2d(x, weight, self.bias, self.stride, self.padding)
 
 
-class NormalisedClasses(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.weight = nn.Conv2d(3, 64, 3), nn.Parameter(torch.zeros(20_000, 64))
-
+def normalised_classes():
     def forward(self, x):
         features = self.body(x).mean(dim=(2, 3))
         return functional.linear(functional.normalize(features), functional.normalize(self.weight))
+
+    parts = {"body": nn.Conv2d(3, 64, 3), "weight": nn.Parameter(torch.zeros(20_000, 64))}
+    return own_module(torch, forward, **parts)
 
 
 def standardised():
@@ -132,7 +132,7 @@ STEPS = {
     "instance norms, in place": lambda: instance_norms(True),
     "instance norms": lambda: instance_norms(False),
     "standardised weights": standardised,
-    "normalised classes": lambda: trained(NormalisedClasses(), (4, 3, 16, 16)),
+    "normalised classes": lambda: trained(normalised_classes(), (4, 3, 16, 16)),
     "freed before the backward pass": freed_before_the_backward_pass,
     "two networks": two_networks,
 }

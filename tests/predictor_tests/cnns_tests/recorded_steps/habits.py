@@ -5,13 +5,11 @@ Each function of `STEPS` makes one step: forward, loss, backward and optimizer, 
 
 import copy
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import torch  # noqa: TID253 - made of it
 import torch.nn.functional as F  # noqa: N812, TID253 - its usual name
 from torch import nn  # noqa: TID253 - made of it
-from torch.utils.checkpoint import checkpoint  # noqa: TID253 - made of it
 
 SIZE, BATCH, CLASSES = 32, 4, 10
 
@@ -97,18 +95,6 @@ def plain_classifier() -> Step:
 
 
 @recorded
-def images_that_are_not_square() -> Step:
-    return supervised(classifier(), images(3, 48, 32))
-
-
-@recorded
-def partly_frozen_backbone() -> Step:
-    module = classifier()
-    module[0][:2].requires_grad_(False)
-    return supervised(module)
-
-
-@recorded
 def frozen_batch_norms() -> Step:
     module = classifier()
     for child in module.modules():
@@ -125,40 +111,6 @@ def features_without_gradients() -> Step:
         return self.head(x)
 
     return classified(forward, features=embedder(), head=nn.Linear(32, CLASSES))
-
-
-@recorded
-def adapters_beside_frozen_layers() -> Step:
-    def adapted() -> Net:
-        conv = nn.Conv2d(16, 16, 3, padding=1).requires_grad_(False)
-        adapter = nn.Sequential(nn.Conv2d(16, 4, 1), nn.Conv2d(4, 16, 1))
-        return Net(lambda self, x: F.relu(self.conv(x) + self.adapter(x)), conv=conv, adapter=adapter)
-
-    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, CLASSES)]
-    return supervised(nn.Sequential(block(3, 16).requires_grad_(False), adapted(), adapted(), *head))
-
-
-@recorded
-def gradient_checkpointing() -> Step:
-    def forward(self: Any, x: Any) -> Any:
-        return self.head(checkpoint(self.body, self.stem(x), use_reentrant=False).mean((2, 3)))
-
-    body = nn.Sequential(block(16, 32, 2), block(32, 64, 2))
-    return classified(forward, stem=block(3, 16), body=body, head=nn.Linear(64, CLASSES))
-
-
-@recorded
-def gradient_accumulation() -> Step:
-    module, parts = classifier(), 4
-    optimizer = sgd(module)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        for _ in range(parts):
-            (F.cross_entropy(module(images()), labels()) / parts).backward()
-        optimizer.step()
-
-    return step
 
 
 @recorded
@@ -187,23 +139,6 @@ def channels_last_adamw_groups() -> Step:
     decayed = [p for p in module.parameters() if p.ndim >= 2]
     groups = [{"params": decayed, "weight_decay": 0.05}, {"params": plain, "weight_decay": 0.0}]
     return trained_by(lambda: F.cross_entropy(module(x), y), torch.optim.AdamW(groups))
-
-
-@recorded
-def auxiliary_losses() -> Step:
-    def forward(self: Any, x: Any) -> Any:
-        low = self.low(x)
-        high = self.high(low)
-        return SimpleNamespace(logits=self.head(high.mean((2, 3))), aux=self.aux(low.mean((2, 3))))
-
-    heads = {"aux": nn.Linear(16, CLASSES), "head": nn.Linear(32, CLASSES)}
-    module, x, y = Net(forward, low=block(3, 16), high=block(16, 32, 2), **heads), images(), labels()
-
-    def loss() -> torch.Tensor:
-        out = module(x)
-        return F.cross_entropy(out.logits, y) + 0.4 * F.cross_entropy(out.aux, y)
-
-    return trained_by(loss, sgd(module))
 
 
 @recorded
@@ -284,26 +219,6 @@ def gan_with_gradient_penalty() -> Step:
     return step
 
 
-@recorded
-def dict_batch_and_dict_output() -> Step:
-    def forward(self: Any, batch: Any) -> Any:
-        logits = self.net(batch["image"])
-        return {"logits": logits, "loss": F.cross_entropy(logits, batch["label"])}
-
-    module, batch = Net(forward, net=classifier()), {"image": images(), "label": labels()}
-    return trained_by(lambda: module(batch)["loss"], sgd(module))
-
-
-@recorded
-def colour_and_depth() -> Step:
-    def forward(self: Any, colour: Any, depth: Any) -> Any:
-        return self.head(torch.cat([self.colour(colour), self.depth(depth)], 1))
-
-    module = Net(forward, colour=embedder(3), depth=embedder(1), head=nn.Linear(64, CLASSES))
-    colour, depth, y = images(), images(1), labels()
-    return trained_by(lambda: F.cross_entropy(module(colour, depth), y), sgd(module))
-
-
 class Dense(nn.Module):
     """A backbone with a head of classes and one of boxes on each of two maps."""
 
@@ -316,18 +231,6 @@ class Dense(nn.Module):
         low = self.low(x)
         maps = [low, self.high(low)]
         return [self.classes(m) for m in maps], [self.boxes(m) for m in maps]
-
-
-@recorded
-def detector_head_on_all_anchors() -> Step:
-    module, x = Dense(), images()
-
-    def loss() -> torch.Tensor:
-        classes, boxes = module(x)
-        focal = [F.binary_cross_entropy_with_logits(c, torch.zeros_like(c)) for c in classes]
-        return sum(focal, sum(F.smooth_l1_loss(b, torch.zeros_like(b)) for b in boxes))  # type: ignore[return-value]
-
-    return trained_by(loss, sgd(module))
 
 
 @recorded
@@ -354,19 +257,6 @@ class UNet(nn.Module):
     def forward(self, x: Any) -> Any:
         low = self.down(x)
         return self.out(torch.cat([low, self.up(self.deep(low))], 1))
-
-
-@recorded
-def segmentation_per_pixel() -> Step:
-    module, x, y = UNet(), images(), torch.randint(CLASSES, (BATCH, SIZE, SIZE))
-
-    def loss() -> torch.Tensor:
-        logits = module(x)
-        one_hot = F.one_hot(y, CLASSES).permute(0, 3, 1, 2)
-        overlap = (logits.softmax(1) * one_hot).sum((2, 3))
-        return F.cross_entropy(logits, y) + 1 - overlap.mean() / (SIZE * SIZE)
-
-    return trained_by(loss, sgd(module))
 
 
 @recorded
