@@ -463,7 +463,8 @@ def check_work(
     sizes = len(question.batch_sizes or SEARCHED)
     own = question.measurements if isinstance(question.measurements, OwnMeasurements) else None
     model = own.model if own else load_model(question.model)
-    layers = len(counted_operators(table)[0])
+    tables = [side for side, _ in resolved.side_by_side] if question.beside else [table]
+    layers = sum(len(counted_operators(side)[0]) for side in tables)
     runs = [(run["gpu"], run["batch_size"]) for run in question.anchors if not isinstance(run, Anchor)]
     runs += [run[:2] for run in own.runs_of(table)] if own else []
     run_times = len({gpu for gpu, _ in runs}) * len({size for _, size in runs})

@@ -53,7 +53,7 @@ def predicted(posted: PredictionQuestion, question: Question, max_rows: int) -> 
     precisions = [*dict.fromkeys(posted.precisions or (question.precision,))]
     questions = _by_mode(posted, question, precisions)
     gpus = sum(len(mode_question.devices) for mode_question in questions)
-    n_rows = len(question.batch_sizes or _SEARCHED) * gpus
+    n_rows = len(question.batch_sizes or _SEARCHED) * gpus * len(question.side_by_side)
     if n_rows > max_rows:
         raise OutOfRangeError(
             f"{n_rows:,} rows are asked for; at most {max_rows:,} are answered at once. Ask in several parts."

@@ -125,7 +125,7 @@ function planWords({ row, parts, recomputed, optimizer, memory_gib, slower, conc
     concessions.includes("image_size") && t("plan_pixels", { pixels: count(row.image_size) }),
   ];
   const facts = [
-    t("plan_memory", { peak: number(row.peak_memory_gib), memory: number(memory_gib) }),
+    t(row.per_gpu > 1 ? "plan_memory_of_all" : "plan_memory", { peak: number(row.peak_memory_gib), memory: number(memory_gib), n: count(row.per_gpu) }),
     (parts > 1 || blocks) && t("plan_slower", { change: percent(slower) }),
     `${duration(3600 * row.total_time_h)} (${durations(...[row.total_low_h, row.total_high_h, row.total_time_h].map((h) => 3600 * h))})`,
     row.total_cost_usd !== null && `${dollars(row.total_cost_usd)} (${number(row.total_low_usd)}–${number(row.total_high_usd)})`,

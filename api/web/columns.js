@@ -6,10 +6,11 @@ import { make } from "./dom.js";
 import { count, dollars, duration, durations, energy, grams, number, reasonText, shortGpu } from "./format.js";
 import { said, t } from "./i18n.js";
 
-/** @returns {import("./table.js").Column[]} of predictions */
-export function predictionColumns() {
+/** @param {boolean} several CNNs are answered @returns {import("./table.js").Column[]} of predictions */
+export function predictionColumns(several = false) {
   return [
     { key: "gpu", title: t("gpu"), text: true, head: true, line: true, value: (row) => row.gpu, cell: (row) => shortGpu(row.gpu) },
+    ...(several ? [{ key: "cnn", title: t("cnn"), text: true, line: true, value: (row) => row.cnn, cell: (row) => row.cnn }] : []),
     precisionColumn(),
     { key: "batch_size", title: t("batch_size"), line: true, value: (row) => row.batch_size, cell: (row) => count(row.batch_size) },
     { ...epochColumn(), line: true },

@@ -193,7 +193,7 @@ async function explain(gpu) {
 async function offerAdvice() {
   if (!byId("advice").open || !shown.answers.predictions) return;
   advice ??= new (await import("./advice.js")).Advice(advise, say);
-  advice.offer(shown.answers.predictions.rows, form.lists.cnns.map(({ cnn }) => cnn));
+  advice.offer(ownRows(), form.lists.cnns.map(({ cnn }) => cnn));
 }
 
 /** Ask about the question whose answer is shown, on one GPU at one batch size. */
@@ -258,12 +258,19 @@ function apply(patch) {
   answer({});
 }
 
+/** Predictions of the training asked about, without those of trainings beside it. */
+function ownRows() {
+  const { rows } = shown.answers.predictions;
+  return shown.state.beside ? rows.filter((row) => row.cnn === rows[0].cnn && row.batch_size === rows[0].batch_size) : rows;
+}
+
 function drawAnswer() {
   if (!shown.answers.predictions) return;
   const { predictions, comparisons } = shown.answers;
   byId("results").classList.remove("empty");
-  timeChart.load(predictions.rows);
-  rowsTable.draw({ caption: t("rows_title"), columns: predictionColumns(), rows: predictions.rows, group: GROUPED });
+  timeChart.load(ownRows());
+  const columns = predictionColumns(Boolean(shown.state.beside));
+  rowsTable.draw({ caption: t("rows_title"), columns, rows: predictions.rows, group: shown.state.beside ? undefined : GROUPED });
   fill(byId("offers-provider"), [["", t("all_providers")], ...providers(comparisons.rows).map((name) => [name, name])]);
   drawStale();
   drawDecision(comparisons, limits(), predictions.left_out, apply);
@@ -330,7 +337,7 @@ function drawCovers() {
   const [row] = comparisons.rows;
   const loaded = t(row.loading_time_ms === null ? "covers_unloaded" : "covers_loaded");
   const validated = t(shown.asked.comparisons.validation_samples ? "covers_validated" : "covers_unvalidated");
-  const sentences = [t("covers_work", { loaded, validated }), t("covers_interval"), t("covers_price", { date: dates(comparisons.rows) })];
+  const sentences = [t("covers_work", { loaded, validated }), t("covers_interval"), t("covers_price", { date: dates(comparisons.rows) }), ...(shown.state.beside ? [t("covers_by_itself")] : [])];
   byId("covers").replaceChildren(make("p", { text: sentences.join(" ") }));
   const full = [["rows_title", predictions], ["offers_title", comparisons]].flatMap(([title, { covers }]) => [
     make("h3", { text: t(title), lang: currentLanguage() }), ...[covers].flat().map((text) => make("p", { text })),

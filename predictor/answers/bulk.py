@@ -26,7 +26,7 @@ from predictor.answers.loading import LOADING_TIMES, STARTS, WAITS
 from predictor.answers.notes import as_answered
 from predictor.answers.offers import ENERGIES, EPOCH_TIMES, energy_basis, epochs, rentals_of, rented_rows
 from predictor.answers.options import check_read, named_by_flags, options_of, renewed
-from predictor.answers.question import ANCHOR_FIELDS, OPTIONS, RETIRED, MiniBatch, Question
+from predictor.answers.question import ANCHOR_FIELDS, OF_EPOCHS, OPTIONS, RETIRED, MiniBatch, Question
 from predictor.answers.resolved import OwnMeasurements, ResolvedQuestion, load_model
 from predictor.arrays import Array
 from predictor.catalogue.data_sets import find_training_set
@@ -308,6 +308,7 @@ class BulkAnswers:
         try:
             shares = self._option(group.cells, "n_gpus") * self._option(group.cells, "gradient_accumulation")
             most = find_training_set(data_set).samples if data_set else MAX_SAMPLES
+            is_of_epoch = any(self._option(group.cells, name) for name in OF_EPOCHS[1:])
         except EpochcastError:
             return np.zeros(numbers.shape[1], dtype=bool)
         sizes, samples, validation = numbers
@@ -315,7 +316,7 @@ class BulkAnswers:
             (sizes > 0) & (sizes % shares == 0) & (samples != _BAD) & (samples <= most) & (validation != _BAD)
         )
         if not data_set:
-            plain &= (validation == 0) | (samples > 0)
+            plain &= ((validation == 0) & (not is_of_epoch)) | (samples > 0)
         return plain
 
     def _option(self, cells: _Cells, name: str) -> Any:
@@ -334,8 +335,11 @@ class BulkAnswers:
         )
         if n is not None and data_set is not None:
             find_training_set(data_set).part(n)  # refuses more than it has
-        if more and n is None and data_set is None:
-            raise SchemaError(f"validation_samples {more} needs an epoch to follow. Fill in samples, too.")
+        if n is None and data_set is None:
+            values = more, *(self._option(cells, name) for name in OF_EPOCHS[1:])
+            for name, value in zip(OF_EPOCHS, values, strict=True):
+                if value:
+                    raise SchemaError(f"{name} {value} needs an epoch. Fill in samples, too.")
         return batch_size, n or 0, more
 
     def _grids_of(self, cells: _Cells, sizes_of_gpus: Mapping[str, Indices]) -> _Grids:
@@ -408,11 +412,12 @@ class BulkAnswers:
             if cells.get(name, "").strip().casefold() not in ("", only):
                 cell = f"{name} {cells[name]!r}"
                 raise OutOfRangeError(f"{cell} cannot be predicted. Leave it empty, or write {only}.")
-        options = renewed({name: cells[name] for name in OPTIONS if cells.get(name, "").strip()}, OPTIONS)
+        of_grid = [name for name in OPTIONS if name not in OF_EPOCHS]
+        options = renewed({name: cells[name] for name in of_grid if cells.get(name, "").strip()}, OPTIONS)
         filled = {name: cells.get(_ANCHOR + name, "") for name in ANCHOR_FIELDS}
         anchor = {name: text for name, text in filled.items() if text.strip()}
         more = {"anchors": [anchor]} if anchor else {}
-        usual = {name: value for name, value in self.defaults.items() if name not in _OWN}
+        usual = {name: value for name, value in self.defaults.items() if name not in {*_OWN, *OF_EPOCHS}}
         question = Question(cells["cnn"], gpus, batch_sizes, **(usual | options | more))
         table = self._table(cells["cnn"], ResolvedQuestion.of(question).image_size_of(cells["cnn"]))
         return replace(question, cnn=table, image_size=None)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import NamedTuple
 
-from predictor.answers.answer import PredictionRow, answer
+from predictor.answers.answer import PredictionRow, own_rows
 from predictor.answers.bounds import operator_roofline_ms
 from predictor.answers.explain import class_times_ms
 from predictor.answers.grid import forecasts_of, usual_batch_size
@@ -132,7 +132,7 @@ def diff(before: Question, after: Question) -> list[Difference]:
         raise SchemaError(
             f"the recorded steps have batch sizes {before.batch_sizes} and {after.batch_sizes}. Record both at one."
         )
-    pairs = zip(answer(before).rows(), answer(after).rows(), strict=True)
+    pairs = zip(own_rows(before), own_rows(after), strict=True)
     splits_before, splits_after = _splits(before), _splits(after)
     return [
         replace(

@@ -109,6 +109,7 @@ class MemoryPlan:
         is_whole = self.memory_gib == gpu.driver_memory_gib
         memory = gpu.memory_in_words if is_whole else f"{self.memory_gib:g} GiB"
         words = f"{' + '.join(changes)}: {row.peak_memory_gib:.1f} of {memory}"
+        words += f" for all {row.per_gpu} trainings" * (row.per_gpu > 1)
         words += f", {self._slower_in_words}" * bool(self.parts > 1 or blocks)
         machine = f"{row.gpus_used}x {short_name(row.gpu)}"
         machine += "" if row.usd_per_hour is None else f" at {short_offer(row.offer)}"

@@ -82,6 +82,9 @@ _FOLLOWED = (
 )
 """Options that follow from a recorded step."""
 
+OF_EPOCHS = ("validation_samples", "drop_last", "framework_loop")
+"""Options that only an epoch has, and so only a question with samples or a data set."""
+
 _planned = partial(option, panel=_PLAN, answers=("compare",))
 
 # fmt: off
@@ -263,11 +266,10 @@ class Question:
             find_training_set(self.data_set).part(self.samples)  # refuses more samples than it has
         if self.region is not None:
             find_grid(self.region, named("region"))
-        if self.validation_samples and self.samples is None and self.data_set is None:
-            raise SchemaError(
-                f"{named('validation_samples')} {self.validation_samples} needs an epoch to follow. "
-                f"Pass {named('samples')} or a data set, too."
-            ).about("validation_samples")
+        if self.samples is None and self.data_set is None:
+            for name in (name for name in OF_EPOCHS if getattr(self, name) and not self.followed(name)):
+                text = f"{named(name)} {getattr(self, name)} needs an epoch"
+                raise SchemaError(f"{text}. Pass {named('samples')} or a data set, too.").about(name)
         if self.float32_matmul_precision is not None:
             if self.framework != "pytorch" or self.precision not in (None, "tf32"):
                 raise SchemaError(
@@ -312,6 +314,11 @@ class Question:
                 self.n_gpus if step.parallel is None else 1
             )  # DataParallel spreads the batch that was recorded
             object.__setattr__(self, "batch_sizes", [step.batch_size * shared])
+
+    @property
+    def side_by_side(self) -> list[str]:
+        """The question's training, as an empty text, and those `beside` it, as they were named."""
+        return ["", *self.beside.split(",")] if self.beside else [""]
 
     @property
     def is_whole(self) -> bool:

@@ -296,7 +296,7 @@ class ResolvedQuestion:
         that is not in the zoo: a service takes no path.
         """
         question, sides = self.question, list(product(self.tables, self.question.batch_sizes or []))
-        texts = str(question.beside).split(",")
+        texts = question.side_by_side[1:]
         whole_number(f"the number of trainings {named('beside')}", len(texts), 1, MAX_PER_GPU - 1)
         if len(sides) != 1 or question.anchors:
             raise SchemaError(

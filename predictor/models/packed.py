@@ -1,8 +1,8 @@
 """Several trainings on one GPU, each a process of its own without MPS: their kernels take turns.
 
-Where the GPU idles while a host enqueues, others use it, and a training is slower only by what the hosts take from each
-other. Where they ask for more than the GPU has, all get the same share of its time, and switching between processes
-costs some. ``benchmarks/packed.py`` judges the law.
+Where the GPU idles while a host enqueues, others use it, and none is slower. Where trainings ask for more than the GPU
+has, all get the same share of its time, and switching between processes costs some; so do hosts and loaders that ask
+for more vCPUs than the machine has. ``benchmarks/packed.py`` judges the law.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def turns_of_each(needs: Array) -> Array:
 def packed_times(
     times: Mapping[str, Array],
     per_gpu: NDArray[np.int64],
-    per_vcpu: float | Array = 1.0,
+    per_vcpu: float | Array = 0.0,
     spread: float | Array = 0.0,
     neighbours: Sequence[Mapping[str, Array]] = (),
 ) -> dict[str, Array]:
@@ -68,12 +68,12 @@ def packed_times(
 def _beside_others_ms(times: Mapping[str, Array], per_vcpu: float | Array, sign: int) -> Array:
     """Iteration, or the end of its interval, whose host works beside those of others, on a GPU with time for all.
 
-    The host's time grows by the factor `host`, and where hosts and loaders have the work of several hosts `per_vcpu`
-    of the machine by their number (`change_host`).
+    Where hosts and loaders have the work of `per_vcpu` hosts on each vCPU of the machine, a host takes as many times
+    as long, and `host` times that, once this exceeds its own time (`change_host`).
     """
     law, alone_ms = ratios_of(ENTRY), times["iteration_time_ms"]
     host_ms = np.minimum(times["host_time_ms"], alone_ms)
-    slower_ms = law["host"] * np.maximum(1.0, per_vcpu) * host_ms
+    slower_ms = np.maximum(1.0, law["host"] * per_vcpu) * host_ms
     beside_ms, host_end_ms = (
         change_host(alone_ms, host_ms, np.exp(error) * slower_ms) for error in (0.0, sign * law.host_spread)
     )

@@ -1,12 +1,15 @@
 """Every option of the core's question can be asked of the service, and reaches the core."""
 
+from dataclasses import replace
+
 import pytest
 
 from api import questions
 from api.questions import ComparisonQuestion, ExplanationQuestion, PredictionQuestion
 from predictor.answers.options import Option, options_of
-from predictor.answers.question import RETIRED, Plan, Question
-from predictor.errors import RetiredOptionWarning, SchemaError
+from predictor.answers.question import OF_EPOCHS, RETIRED, Plan, Question
+from predictor.answers.resolved import ResolvedQuestion
+from predictor.errors import OutOfRangeError, RetiredOptionWarning, SchemaError
 
 LISTS = {"precision": "precisions", "memory_format": "memory_formats"}
 OF_EPOCHS_AND_SEVERAL_GPUS = {
@@ -55,7 +58,7 @@ def test_every_option_is_a_field_of_its_questions_and_reaches_the_core():
     for option in asked_of_a_service():
         if option.kind in ("file", "anchors") or option.name == "image_size":  # the table's own
             continue
-        samples = {"samples": 5} if option.name == "validation_samples" else {}
+        samples = {"samples": 5} if option.name in OF_EPOCHS else {}
         posted = PredictionQuestion.model_validate(GIVEN | samples | {option.name: another(option)})
         core = questions.core_question(posted, posted.gpus, None, ())
         if getattr(core, option.name) != another(option):
@@ -89,3 +92,11 @@ def test_what_is_left_out_is_what_the_core_takes_by_default(name):
     posted = PredictionQuestion.model_validate(GIVEN)
     usual = options_of(Question)[name.removesuffix("s")].default
     assert getattr(posted, name) == (None if usual is None else [usual])
+
+
+def test_the_work_of_trainings_beside_each_other_is_that_of_all(monkeypatch):
+    monkeypatch.setattr(questions, "MOST_WORK", 20_000)
+    alone = Question("resnet18", "H200", 64)
+    questions.check_work(ResolvedQuestion.of(alone), 1)
+    with pytest.raises(OutOfRangeError, match="too much work"):
+        questions.check_work(ResolvedQuestion.of(replace(alone, beside="densenet201:8")), 1)

@@ -16,7 +16,7 @@ from predictor.answers.compare import compare
 from predictor.answers.explain import explain
 from predictor.answers.options import ANSWERS, check_read, option, options_of
 from predictor.answers.parallel import parallel_ways
-from predictor.answers.question import Plan, Question
+from predictor.answers.question import OF_EPOCHS, Plan, Question
 from predictor.catalogue.offers import Offer
 from predictor.errors import SchemaError
 from predictor.models.layer_times.files import LayerModels
@@ -169,7 +169,7 @@ def test_an_option_changes_an_answer_or_is_refused_by_it(name, tmp_path):
             if without[repr(needed)] == repr(ask(values, tmp_path)):
                 wrong.append(f"{name} does not read {option_name}")
         elif name != "cell":
-            besides = EPOCH if option_name == "validation_samples" else {}
+            besides = EPOCH if option_name in OF_EPOCHS else {}
             with pytest.raises(SchemaError, match="has no effect on"):
                 ask({option_name: EXAMPLES[option_name], **besides}, tmp_path)
     assert not wrong, "\n".join(wrong)

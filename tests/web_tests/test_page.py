@@ -566,6 +566,25 @@ def test_the_page_checks_compares_and_makes_a_training_fit_as_the_service_does(p
     expect(plan.locator("li").first).to_contain_text("混合精度なし")
 
 
+def test_a_training_beside_the_question_s_is_asked_for_on_the_page(page, ask):
+    page.select_option("#data_set", "")
+    page.fill("#samples", "50000")
+    page.fill("#batch_sizes", "64")
+    page.click("#more summary")
+    page.fill("#beside", "lenet5@32:8, resnet18:64")
+    with page.expect_response("**/v1/predictions") as asked:
+        page.click("#ask")
+    sent, rows = asked.value.request.post_data_json, asked.value.json()["rows"]
+    assert sent["beside"] == "lenet5@32:8, resnet18:64"
+    assert rows == ask("predictions", sent)["rows"]
+    answered(page)
+    assert column(page, "#rows-table", "cnn") == [row["cnn"] for row in rows]
+    assert {row["cnn"] for row in rows} == {"resnet50", "lenet5", "resnet18"}
+    expect(page.locator("#covers p")).to_contain_text("of the training by itself")
+    page.click("#advice summary")
+    expect(page.locator("#advice_batch option")).to_have_text(["64"])
+
+
 def test_what_few_visits_need_is_not_loaded_at_first(open_page, window):
     loaded = []
     window.on("request", lambda request: loaded.append(request.url.rpartition("/")[2]))
