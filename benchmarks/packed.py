@@ -40,6 +40,11 @@ class Kind(NamedTuple):
     loading_ms: float
     iteration_time_ms: float
 
+    @property
+    def work_ms(self) -> float:
+        """Work of all hosts and loaders of an iteration on each vCPU."""
+        return self.trainings / self.vcpus * (self.alone_ms + self.loading_ms * (self.workers > 0))
+
 
 def read_cases() -> list[list[Kind]]:
     """Trainings that ran together, kind by kind."""
@@ -51,11 +56,6 @@ def read_cases() -> list[list[Kind]]:
     return list(cases.values())
 
 
-def _work_ms(kind: Kind) -> float:
-    """Work of all hosts and loaders of an iteration on each vCPU."""
-    return kind.trainings / kind.vcpus * (kind.alone_ms + kind.loading_ms * (kind.workers > 0))
-
-
 def times_ms(
     case: list[Kind], switches: float, host: float, slower: float = 1.0, loading: float = 1.0
 ) -> list[float]:
@@ -65,7 +65,7 @@ def times_ms(
     """
     own_ms = []
     for kind in (kind._replace(loading_ms=loading * kind.loading_ms) for kind in case):
-        host_ms = slower * max(kind.alone_ms, host * _work_ms(kind))
+        host_ms = slower * max(kind.alone_ms, host * kind.work_ms)
         loader_ms = kind.loading_ms / max(1, kind.workers)
         own_ms.append(max(host_ms, loader_ms) if kind.workers else host_ms + loader_ms)
     needs = np.array([switches * kind.gpu_ms for kind in case]) / own_ms
@@ -77,11 +77,11 @@ def fitted(cases: list[list[Kind]]) -> dict[str, float]:
     """`switches`: median of equal trainings that need more than the GPU has; `host`: mean of those that lack vCPUs."""
     switches, slower = [], []
     for kind in (case[0] for case in cases if len(case) == 1):
-        gpu_ms, work_ms, ms = kind.equal_ones * kind.gpu_ms, _work_ms(kind), kind.iteration_time_ms
-        if gpu_ms > 1.2 * max(kind.alone_ms, work_ms) and not kind.loading_ms:
+        gpu_ms, ms = kind.equal_ones * kind.gpu_ms, kind.iteration_time_ms
+        if gpu_ms > 1.2 * max(kind.alone_ms, kind.work_ms) and not kind.loading_ms:
             switches.append(ms / gpu_ms)
-        if gpu_ms < 0.9 * work_ms > 0.9 * kind.alone_ms:
-            slower.append(math.log(ms / work_ms))
+        if gpu_ms < 0.9 * kind.work_ms > 0.9 * kind.alone_ms:
+            slower.append(math.log(ms / kind.work_ms))
     return {"switches": median(switches), "host": math.exp(fmean(slower))}
 
 
@@ -91,25 +91,19 @@ def shipped_ratios() -> Ratios:
     return replace(ratios_of(ENTRY), numbers={name: round(value, 2) for name, value in fit})
 
 
-def judged(cases: list[list[Kind]], ratios: Ratios) -> list[tuple[Kind, float, bool]]:
-    """Each kind, the error of its iteration in %, and whether its interval, that of all factors, holds it."""
+def left_out() -> list[tuple[Kind, float, bool]]:
+    """Each kind, the error of its iteration in %, and whether its interval holds it, by the fit without its CNN."""
+    cases, rows, ratios = read_cases(), [], ratios_of(ENTRY)
     spreads = ratios.spread, ratios.host_spread, math.log(MEASURED_SPREAD)
     factors = [np.exp(ends) for ends in product(*((0, -spread, spread) for spread in spreads))]
-    rows = []
-    for case in cases:
-        times = [times_ms(case, ratios["switches"] * turn, ratios["host"], *more) for turn, *more in factors]
-        for kind, *case_ms in zip(case, *times, strict=True):
-            ms = kind.iteration_time_ms
-            rows.append((kind, 100 * (case_ms[0] / ms - 1), min(case_ms) <= ms <= max(case_ms)))
-    return rows
-
-
-def left_out() -> list[tuple[Kind, float, bool]]:
-    """All kinds as of `judged`, by the fit of the cases without their CNN."""
-    cases, rows = read_cases(), []
     for cnn in dict.fromkeys(kind.cnn for case in cases for kind in case):
         fit = fitted([case for case in cases if cnn not in {kind.cnn for kind in case}])
-        rows += [row for row in judged(cases, replace(ratios_of(ENTRY), numbers=fit)) if row[0].cnn == cnn]
+        for case in cases:
+            times = [times_ms(case, fit["switches"] * turn, fit["host"], *more) for turn, *more in factors]
+            for kind, *case_ms in zip(case, *times, strict=True):
+                ms = kind.iteration_time_ms
+                if kind.cnn == cnn:
+                    rows.append((kind, 100 * (case_ms[0] / ms - 1), min(case_ms) <= ms <= max(case_ms)))
     return rows
 
 
@@ -118,7 +112,7 @@ def main() -> None:
     groups: dict[str, list[tuple[float, bool]]] = {}
     for kind, *judgement in left_out():
         varied = [f"{getattr(kind, name)} {name}" for name in ("trainings", "vcpus", "workers")]
-        varied += ["work above the vCPUs"] * (_work_ms(kind) > kind.alone_ms)
+        varied += ["work above the vCPUs"] * (kind.work_ms > kind.alone_ms)
         varied += ["unlike"] * (kind.equal_ones < kind.trainings) + ["with loading"] * (kind.loading_ms > 0)
         for group in ("all", f"run {kind.run}", kind.cnn, *varied):
             groups.setdefault(group, []).append(judgement)

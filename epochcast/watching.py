@@ -206,16 +206,13 @@ class WatchedLoader:
                 "gone. Catch this error, or allow more."
             )
         batches = iter(self._loader)
-        while True:
-            self._watch.waits()
-            try:
-                batch = next(batches)
-            except StopIteration:
-                self._watch.ends_epoch()
-                return
+        self._watch.waits()
+        for batch in batches:
             self._watch.starts(batch)
             yield batch
             self._watch.ends()
+            self._watch.waits()
+        self._watch.ends_epoch()
 
     @property
     def watched(self) -> Watched | None:

@@ -353,12 +353,6 @@ def answer(question: Question) -> Answer:
     return answer_to(ResolvedQuestion.of(question, "predict"))
 
 
-def own_rows(question: Question) -> list[PredictionRow]:
-    """Rows of `answer`, without those of trainings `beside` the question's."""
-    rows = answer(question).rows()
-    return rows[: len(rows) // len(question.side_by_side)]
-
-
 def answer_to(resolved: ResolvedQuestion) -> Answer:
     """`answer` to a question that was looked up."""
     question = resolved.question

@@ -325,22 +325,15 @@ class BulkAnswers:
 
     def _checked(self, cells: _Cells, size: str, samples: str, validation: str) -> tuple[int, int, int]:
         """Check a question's own cells; 0 samples where a data set or nothing gives them."""
-        options, data_set = options_of(Question), self._option(cells, "data_set")
+        options = options_of(Question)
         batch_size = whole_number("batch_size", size, high=MAX_BATCH_SIZE)
         parts = self._option(cells, "gradient_accumulation")
         MiniBatch(batch_size, self._option(cells, "n_gpus"), parts).check()
-        n, more = (
-            options[name].checked(text if text.strip() else self.defaults.get(name))
-            for name, text in (("samples", samples), ("validation_samples", validation))
-        )
-        if n is not None and data_set is not None:
-            find_training_set(data_set).part(n)  # refuses more than it has
-        if n is None and data_set is None:
-            values = more, *(self._option(cells, name) for name in OF_EPOCHS[1:])
-            for name, value in zip(OF_EPOCHS, values, strict=True):
-                if value:
-                    raise SchemaError(f"{name} {value} needs an epoch. Fill in samples, too.")
-        return batch_size, n or 0, more
+        own = (("samples", samples), ("validation_samples", validation))
+        values = {name: options[name].checked(text.strip() or self.defaults.get(name)) for name, text in own}
+        values |= {name: self._option(cells, name) for name in ("data_set", *OF_EPOCHS[1:])}
+        question = Question(None, None, batch_size, **values)
+        return batch_size, question.samples or 0, question.validation_samples
 
     def _grids_of(self, cells: _Cells, sizes_of_gpus: Mapping[str, Indices]) -> _Grids:
         """Grids of these GPUs with at least these batch sizes: kept ones, or new ones that contain them."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from predictor.answers.answer import PredictionRow, own_rows
+from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion, Training
 from predictor.catalogue.devices import Gpu, default_precision, fast_mode_of, is_cpu, precisions_of
@@ -37,8 +37,7 @@ class Change:
 
     def row(self) -> PredictionRow:
         """Answer of the changed question, which is about one training."""
-        [row] = own_rows(self.question)
-        return row
+        return answer(self.question).rows()[0]
 
 
 def _with_step(question: Question, **changes: Any) -> list[object]:

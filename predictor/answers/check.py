@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from predictor.answers.answer import PredictionRow, own_rows
+from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.changes import (
     Change,
     batch_changes,
@@ -231,11 +231,12 @@ def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
     before the measurement are stated (loading three times as likely as any other), and the posterior is their product.
     """
     if question.batch_sizes is None:
-        _only_one(len(ResolvedQuestion.of(question).tables) * len(ResolvedQuestion.of(question).devices))
         checkup = check(replace(question, batch_sizes=[usual_batch_size(question)]), speed, epochs)
         return replace(checkup, usual_batch_size=True)
-    rows = own_rows(question)
-    _only_one(len(rows))
+    rows, beside = answer(question).rows(), len(question.side_by_side) - 1
+    if len(rows) - beside != 1:
+        asks = f"a speed is that of one training, and this asks about {len(rows) - beside}"
+        raise SchemaError(f"{asks}. Give one CNN, GPU and batch size.")
     row = rows[0]
     measured_ms = _iteration_ms(speed, row)
     verdict = "normal" if row.low_ms <= measured_ms <= row.high_ms else "slow"
@@ -243,12 +244,10 @@ def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
     checked = _Checked(question, speed, row, measured_ms)
     gpu = row.gpu if row.gpus_used == 1 else f"{row.gpus_used}x {row.gpu}"
     times = measured_ms, row.iteration_time_ms, row.low_ms, row.high_ms
-    if verdict != "normal":
-        return Checkup(verdict, *times, gpu, row.batch_size, _ranked(checked, epochs))
-    paid = tuple(_paid_for(checked))
-    if row.high_ms <= _TELLING * row.low_ms:
-        return Checkup(verdict, *times, gpu, row.batch_size, paid)
-    return Checkup("unsure", *times, gpu, row.batch_size, paid, _why_wide(row))
+    causes, why = tuple(_paid_for(checked)) if verdict == "normal" else _ranked(checked, epochs), None
+    if verdict == "normal" and row.high_ms > _TELLING * row.low_ms:
+        verdict, why = "unsure", _why_wide(row)
+    return Checkup(verdict, *times, gpu, row.batch_size, causes, why)
 
 
 def _why_wide(row: PredictionRow) -> str:
@@ -271,12 +270,6 @@ def _paid_for(checked: _Checked) -> Iterator[Cause]:
         if change.name == "parallel" or faster > _SLOWER:
             remedy = f"{change.remedy}: {rounded(faster)} x faster."
             yield Cause(change.name, change.what, remedy, *times, 1.0, None, None)
-
-
-def _only_one(n_trainings: int) -> None:
-    if n_trainings != 1:
-        asks = f"a speed is that of one training, and this asks about {n_trainings}"
-        raise SchemaError(f"{asks}. Give one CNN, GPU and batch size.")
 
 
 def _iteration_ms(speed: Speed, row: PredictionRow) -> float:
@@ -308,10 +301,9 @@ def _suspects(checked: _Checked) -> Iterator[_Suspect]:
         yield _Suspect.of(change, factor=row.batch_size / size if counted else 1.0)
     yield from _loaders(checked)
     yield from _resizing(checked)
-    switches = map(_Suspect.of, habit_changes(question))
-    yield from (switch for switch in switches if switch.time_ms > _SLOWER * row.iteration_time_ms)
     links = (_Suspect.of(change, 0.3) for change in link_changes(question, row.link))
-    yield from (link for link in links if link.time_ms > _SLOWER * row.iteration_time_ms)
+    slower = (*map(_Suspect.of, habit_changes(question)), *links)
+    yield from (suspect for suspect in slower if suspect.time_ms > _SLOWER * row.iteration_time_ms)
     for change in parallel_changes(question):
         suspect = _Suspect.of(change)
         faster = f": {rounded(suspect.time_ms / row.iteration_time_ms)} x faster." if change.remedy else ""
@@ -388,8 +380,8 @@ def _sharing(checked: _Checked, gpu_ms: float, host_ms: float) -> Iterator[_Susp
     others_ms = max(0.0, checked.measured_ms / ratios["switches"] - gpu_ms)
     what = f"another process works on the GPU, {number(others_ms)} ms in each iteration"
     remedy, wide = "Look at the processes of nvidia-smi.", math.hypot(_spread(row), _SHARING_SPREAD)
-    alike_ms = dict(zip(ITERATION_TIMES, [row.iteration_time_ms] * 3 + [gpu_ms] * 3 + [host_ms], strict=True))
-    times = {name: np.array([ms]) for name, ms in alike_ms.items()}
+    alike_ms = map(np.array, [[row.iteration_time_ms]] * 3 + [[gpu_ms]] * 3 + [[host_ms]])
+    times = dict(zip(ITERATION_TIMES, alike_ms, strict=True))
     slow_ms = packed_times(times, 1 + np.array(list(_SHARED_GPU)))["iteration_time_ms"]
     for time_ms, odds in zip(slow_ms.tolist(), _SHARED_GPU.values(), strict=True):
         yield _Suspect("process", what, remedy, time_ms, wide, odds)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import NamedTuple
 
-from predictor.answers.answer import PredictionRow, own_rows
+from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.bounds import operator_roofline_ms
 from predictor.answers.explain import class_times_ms
 from predictor.answers.grid import forecasts_of, usual_batch_size
@@ -132,8 +132,9 @@ def diff(before: Question, after: Question) -> list[Difference]:
         raise SchemaError(
             f"the recorded steps have batch sizes {before.batch_sizes} and {after.batch_sizes}. Record both at one."
         )
-    pairs = zip(own_rows(before), own_rows(after), strict=True)
     splits_before, splits_after = _splits(before), _splits(after)
+    own = slice(len(splits_before))  # rows of trainings beside it follow
+    pairs = zip(answer(before).rows()[own], answer(after).rows()[own], strict=True)
     return [
         replace(
             _difference(row_before, row_after, splits_before[key], splits_after[key]),

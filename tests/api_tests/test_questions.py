@@ -1,7 +1,5 @@
 """Every option of the core's question can be asked of the service, and reaches the core."""
 
-from dataclasses import replace
-
 import pytest
 
 from api import questions
@@ -96,7 +94,6 @@ def test_what_is_left_out_is_what_the_core_takes_by_default(name):
 
 def test_the_work_of_trainings_beside_each_other_is_that_of_all(monkeypatch):
     monkeypatch.setattr(questions, "MOST_WORK", 20_000)
-    alone = Question("resnet18", "H200", 64)
-    questions.check_work(ResolvedQuestion.of(alone), 1)
+    questions.check_work(ResolvedQuestion.of(Question("resnet18", "H200", 64)), 1)
     with pytest.raises(OutOfRangeError, match="too much work"):
-        questions.check_work(ResolvedQuestion.of(replace(alone, beside="densenet201:8")), 1)
+        questions.check_work(ResolvedQuestion.of(Question("resnet18", "H200", 64, beside="densenet201:8")), 1)
