@@ -33,6 +33,7 @@ def planned(memory_gib=None, allow=(), plan=None, **options):
 
 CALLS = {
     "predict a CNN": predict,
+    "predict by a method": predict,
     "predict parts": predict,
     "predict a team": predict,
     "rank": ranked,

@@ -3,11 +3,13 @@
 import subprocess
 import sys
 import warnings
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from own_module import own_chain
 
 from predictor.answers.question import Question
 from predictor.cnns.chainer_chain import from_chainer
@@ -19,19 +21,7 @@ from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaErr
 @pytest.fixture
 def chain_of(chainer: ModuleType) -> Any:
     """Build a chain of these links with this forward."""
-
-    def build(forward: Any, **links: Any) -> Any:
-        class Own(chainer.Chain):  # type: ignore[misc,name-defined]
-            def forward(self, x: Any) -> Any:
-                return forward(self, x)
-
-        chain = Own()
-        with chain.init_scope():
-            for name, link in links.items():
-                setattr(chain, name, link)
-        return chain
-
-    return build
+    return partial(own_chain, chainer)
 
 
 def test_the_users_chain_and_random_numbers_are_left_as_they_were(chainer, chain_of):

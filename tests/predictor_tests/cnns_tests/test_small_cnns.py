@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from onnx_files import onnx_model
-from own_module import own_module
+from own_module import own_chain, own_module
 
 from api.layer_tables import LayerTableIn, inline_table
 from predictor.cnns.chainer_compat import install
@@ -193,15 +193,7 @@ def chainer(chainer: ModuleType) -> dict[str, LayerTable]:
     tables = {}
 
     def of(name: str, function: Any, size: int = 16, channels: int | None = None, **links: Any) -> None:
-        class Own(chainer.Chain):  # type: ignore[misc,name-defined]
-            def forward(self, x: Any) -> Any:
-                return function(self, x)
-
-        chain = Own()
-        with chain.init_scope():
-            for of_chain, link in links.items():
-                setattr(chain, of_chain, link)
-        tables[name] = from_chainer(chain, size, name, in_channels=channels)
+        tables[name] = from_chainer(own_chain(chainer, function, **links), size, name, in_channels=channels)
 
     def gated(_self: Any, x: Any) -> Any:
         gate = F.sigmoid(F.average(x, axis=(2, 3)))
