@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 
-import pytest
+from case_tables import each_row
 
 from api.questions import LISTED, ComparisonQuestion, ExplanationQuestion, PredictionQuestion
 from predictor.answers.options import options_of
@@ -76,9 +76,7 @@ def test_options_are_listed_with_the_questions_that_take_them_data_sets_and_the_
     assert "Tesla T4" in model["measured_gpus"]
 
 
-@pytest.mark.parametrize(
-    "path", ["gpus", "gpus/T4", "offers", "cnns", "cnns/resnet18", "data_sets", "options", "models"]
-)
+@each_row
 def test_what_changes_rarely_is_kept_by_clients_and_a_refusal_is_not(client, path):
     first = client.get(f"/v1/{path}")
     assert first.headers["cache-control"] == "public, max-age=60"

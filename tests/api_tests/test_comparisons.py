@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict
 
-import pytest
 from case_tables import each_row
 
 from predictor.answers.compare import compare
@@ -38,9 +37,7 @@ def test_free_machines_and_common_batch_sizes_are_compared_alike_until_another_m
     assert "something else" in client.post("/v1/comparisons", json=ASKED).json()["covers"]
 
 
-@pytest.mark.parametrize(
-    "wishes", [{"budget_usd": "$150", "deadline_h": "2d"}, {"budget_usd": "150", "deadline_h": "48"}]
-)
+@each_row
 def test_wishes_are_texts_as_commands_take_them(client, wishes):
     question = ASKED | {"epochs": 90}
     texts, numbers = (

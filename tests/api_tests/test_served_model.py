@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from case_tables import each_row
 from waiting import PATIENCE_S
 
 from api.serving import ServedModel
@@ -84,9 +85,7 @@ def test_a_model_is_read_whole_while_another_is_written_over_it(path):
     assert again.method == "layer-times"
 
 
-@pytest.mark.parametrize(
-    "file", ["model_methods.json.gz", "model_operators/nvidia_h200-pytorch-tf32-nchw.npz"]
-)
+@each_row
 @pytest.mark.parametrize("change", [Path.unlink, lambda file: file.write_bytes(b"of another fit")])
 def test_files_of_two_models_are_not_mixed(path, file, change):
     served = ServedModel(path)

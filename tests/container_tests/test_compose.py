@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from case_tables import each_row
 from sqlalchemy.engine import make_url
 
 from api.settings import Settings
@@ -52,9 +53,7 @@ def test_the_store_is_the_database_beside_it_awaited_until_it_answers_and_not_ru
     assert mounts["service"][1] == re.findall(r"^VOLUME (\S+)$", DOCKERFILE, re.MULTILINE)[-1]
 
 
-@pytest.mark.parametrize(
-    ("service", "variable"), [("service", "PGPASSWORD"), ("database", "POSTGRES_PASSWORD")]
-)
+@each_row
 def test_there_is_no_password_until_somebody_makes_one(compose, service, variable):
     value = compose["services"][service]["environment"][variable]
     assert re.fullmatch(r"\$\{EPOCHCAST_DATABASE_PASSWORD:\?[^}]+\}", value)

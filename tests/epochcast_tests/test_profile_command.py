@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from case_tables import each_row
 
 import epochcast as face
 from epochcast.profiling import ProfileRequest, default_words, request_for, seconds
@@ -171,9 +172,7 @@ def test_without_a_gpu_it_says_how_to_measure_without(epochcast, tmp_path):
     assert "Pass --device cpu" in run.err
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"), [("180s", 180), ("3min", 180), ("0.5h", 1800), ("90", 90), (" 250 ms ", 0.25)]
-)
+@each_row
 def test_times_are_read_in_their_units(text, expected):
     assert seconds(text, "--time-limit") == expected
 

@@ -1,6 +1,7 @@
 """What `epochcast cnn show --format csv` prints is a layer table, too."""
 
 import pytest
+from case_tables import each_row
 from typer.testing import CliRunner
 
 import epochcast as face
@@ -9,9 +10,7 @@ from predictor.cnns.layer_csv import read_layer_table_csv
 from predictor.cnns.zoo import zoo_cnn
 
 
-@pytest.mark.parametrize(
-    ("command", "more"), [("cnn", ()), ("predict", ("-g", "H200")), ("explain", ("-g", "H200"))]
-)
+@each_row
 def test_the_sides_of_volumes_and_of_wide_images_are_shown_as_they_are(epochcast, command, more, tmp_path):
     torch = pytest.importorskip("torch")
     for shape, words in (((1, 8, 16, 32), "8 x 16 x 32 px"), ((3, 16, 32), "16 x 32 px")):

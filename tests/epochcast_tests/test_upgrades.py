@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from case_tables import each_row
 
 pytest.importorskip("sqlalchemy", reason="a store needs epochcast[api]")
 
@@ -53,9 +54,7 @@ def test_a_model_of_an_older_version_is_refused_with_the_next_step(tmp_path, ver
         epochcast.predict("resnet50", "T4", 64, model=path)
 
 
-@pytest.mark.parametrize(
-    ("option", "command"), [("host", "epochcast host"), ("loader", "epochcast profile input")]
-)
+@each_row
 def test_a_measured_machine_of_another_version_is_refused_with_the_next_step(tmp_path, option, command):
     path = tmp_path / "machine.json"
     path.write_text('{"format_version": 0}')

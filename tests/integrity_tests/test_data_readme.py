@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from case_tables import each_row
 
 from predictor.cnns.layer_csv import LAYER_TABLE_COLUMNS
 
@@ -36,9 +37,7 @@ def test_every_column_of_a_table_is_described(name):
     assert missing(columns_of(name), name) == []
 
 
-@pytest.mark.parametrize(
-    "name", ["published_tables.csv", "published_files.csv", "published_sources.csv", "timm_cnns.csv"]
-)
+@each_row
 def test_every_column_of_the_lists_of_published_tables_is_described(name):
     assert missing(columns_of(name), "published_tables.csv and published_files.csv") == []
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from case_tables import each_row
 
 from predictor.catalogue.devices import Gpu, all_gpus, find_gpu, generations
 from predictor.errors import UnknownGpuError
@@ -67,9 +68,7 @@ def test_memory_derived_is_within_three_percent_of_what_the_driver_shows(gpu):
     assert derived == pytest.approx(gpu.driver_memory_gib, rel=0.03)
 
 
-@pytest.mark.parametrize(
-    ("column", "low", "high"), [("memory_gib", 2, 288), ("l2_mib", 0.25, 128), ("tdp_w", 10, 1400)]
-)
+@each_row
 def test_memory_cache_and_power_are_plausible(column, low, high):
     values = {gpu.name: getattr(gpu, column) for gpu in all_gpus()}
     assert {name: v for name, v in values.items() if v is not None and not low <= v <= high} == {}

@@ -115,9 +115,7 @@ def test_another_form_is_refused(alice, headers, status):
     assert upload(alice, body(1), **headers).status_code == status
 
 
-@pytest.mark.parametrize(
-    "query", ["gpus=t4", "limit=0", "limit=99999", "after=-1", "image_size=x", "cnn=%00", "format=xml"]
-)
+@each_row
 def test_a_filter_that_makes_no_sense_is_422(http, query):
     assert http.get(f"/v1/measurements?{query}").status_code == 422
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from case_tables import each_row
 
 from predictor.answers.answer import answer, predict
 from predictor.answers.bounds import OVERHEAD
@@ -25,9 +26,7 @@ def row_of(batch_size=256, parts=PARTS, gpu="H200", **options):
     return row
 
 
-@pytest.mark.parametrize(
-    "options", [{"gpu": "T4"}, *({"capture": capture} for capture in ("eager", "compile", "graph"))]
-)
+@each_row
 def test_a_step_takes_its_parts_with_one_update(options):
     step, one_part = row_of(**options), row_of(64, 1, **options)
     assert 0.9 * PARTS < step.gpu_time_ms / one_part.gpu_time_ms < PARTS

@@ -34,9 +34,7 @@ def test_gpus_are_compared_at_the_largest_power_of_two_that_fits_on_most(largest
     assert grid.common_batch_size(largest, samples) == common
 
 
-@pytest.mark.parametrize(
-    ("largest", "compared"), [(5000, 256), (256, 256), (168, 128), (32, 32), (31, 256), (None, 256)]
-)
+@each_row
 def test_a_gpu_that_does_not_hold_the_common_size_is_compared_at_what_it_holds(largest, compared):
     assert grid.compared_batch_sizes(256, [largest]) == [compared]
 

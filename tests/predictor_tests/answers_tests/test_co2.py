@@ -34,9 +34,7 @@ def test_an_offer_has_the_grid_of_its_place():
     assert row.co2_g == pytest.approx(0.34348 * row.watt_hours)
 
 
-@pytest.mark.parametrize(
-    ("gpu", "why"), [("H200", "does not say where; pass region"), ("GTX 1080 Ti", "there is no offer")]
-)
+@each_row
 def test_without_a_place_nothing_is_counted_and_it_says_why(gpu, why):
     row = row_of(gpu)
     assert (row.co2_g, row.co2_low_g, row.co2_high_g, row.co2_basis.kind) == (None, None, None, "unknown")
@@ -61,9 +59,7 @@ def test_a_region_is_found_by_its_cloud_s_name_its_code_and_its_place():
     assert len({grid.region for grid in all_grids()}) == len(all_grids())
 
 
-@pytest.mark.parametrize(
-    ("grams", "words"), [(None, ""), (12.5, "12.5 g"), (3400, "3.40 kg"), (2.5e6, "2.50 t")]
-)
+@each_row
 def test_grams_are_written_in_the_unit_that_suits_them(grams, words):
     assert co2(grams) == words
 

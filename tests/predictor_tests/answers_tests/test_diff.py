@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from case_tables import each_row
 
 from predictor.answers.answer import answer
 from predictor.answers.diff import diff
@@ -46,9 +47,7 @@ def test_layers_and_the_rest_add_up_to_the_times_of_the_gpu(method, cnns):
         assert sums == pytest.approx([sum(ms) for ms in zip(*change.class_ms.values(), strict=True)])
 
 
-@pytest.mark.parametrize(
-    "cnns", [("resnet50", "resnet101"), ("resnet101", "resnet50"), ("vgg16", "vgg16_bn")]
-)
+@each_row
 def test_a_layer_that_both_cnns_have_takes_as_long_in_both(cnns):
     for change in changed(Question(cnns[0], ["T4", "RTX 3090", "H200"], 64), cnns[1]):
         shared = [layer for layer in change.layers if 0 < layer.count_before == layer.count_after]

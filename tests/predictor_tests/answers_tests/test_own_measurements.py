@@ -66,12 +66,7 @@ def test_a_target_of_the_same_cnn_is_an_anchor(with_target, kinds, capture, meth
     assert row.iteration_time_ms == pytest.approx(float(table[column].iloc[-1]), rel=0.01)
 
 
-OF_FP32 = {"precision": "fp32", "iteration_time_ms": 60.0, "gpu_time_ms": 59.0}
-
-
-@pytest.mark.parametrize(
-    ("columns", "options"), [(OF_FP32, {}), ({"n_gpus": 4}, {}), ({}, {"image_size": 128})]
-)
+@each_row
 def test_a_target_of_another_mode_size_or_of_several_gpus_is_no_anchor(with_target, columns, options):
     table = with_target.assign(n_gpus=1)
     table.loc[table.index[-1], list(columns)] = list(columns.values())

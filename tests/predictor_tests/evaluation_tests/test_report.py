@@ -4,6 +4,7 @@ import sys
 
 import pandas as pd
 import pytest
+from case_tables import each_row
 
 from predictor.errors import BackendUnavailableError
 from predictor.evaluation.report import percent, scenario_text, write_report
@@ -50,8 +51,6 @@ def test_a_scenario_that_the_table_cannot_answer_is_one_line_under_its_question(
     assert "MAPE" not in text
 
 
-@pytest.mark.parametrize(
-    ("fraction", "text"), [(0.1234, "12.3 %"), (None, "-"), (float("nan"), "-"), (25.0, "2500.0 %")]
-)
+@each_row
 def test_fractions_are_written_as_percent(fraction, text):
     assert percent(fraction) == text

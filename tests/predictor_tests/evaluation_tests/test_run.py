@@ -143,9 +143,7 @@ def test_anchors_come_with_their_times_without_showing_them_in_the_table(feature
     assert all(len(X) == len(y) == 30 and "iteration_time_ms" not in X for X, y in anchors)
 
 
-@pytest.mark.parametrize(
-    ("scenarios", "predictions"), [(["unseen-cnn-one-run"], 24), (["unseen-cnn", "unseen-cnn-one-run"], 30)]
-)
+@each_row
 def test_folds_that_train_on_the_same_rows_share_one_fit(scenarios, predictions, features, spy):
     evaluate(features, scenarios, {"spy": spy})
     steps = [step for step, _, _ in spy.shown]

@@ -46,9 +46,7 @@ def test_folds_test_whole_cnns_apart_from_what_is_known_the_same_for_a_seed(name
     assert len(tested) == len(set(tested)) or name in ("unseen-cnn-run-elsewhere", "epoch-time")
 
 
-@pytest.mark.parametrize(
-    "name", ["unseen-cnn", "unseen-cnn-one-run", "unseen-cnn-run-elsewhere", "unseen-gpu-anchored"]
-)
+@each_row
 def test_the_tested_cnn_is_never_fitted_on(name, features_with_operators):
     for fold, table in _folds(name, features_with_operators):
         assert not set(table.iloc[fold.test]["cnn"]) & set(table.iloc[fold.train]["cnn"]), fold.name

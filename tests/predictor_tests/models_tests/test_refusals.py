@@ -34,7 +34,7 @@ from predictor.models.served import Model
 from predictor.operators.operators import Operator, operators_of
 
 H200, T4 = find_gpu("H200"), find_gpu("T4")
-TF32, COMPILED = Mode(precision="tf32"), {"capture": "compile"}
+TF32 = Mode(precision="tf32")
 LIBRARY_MODE = DeviceMode("NVIDIA H200", "pytorch", "tf32")
 RESNET18 = tuple(operators_of(zoo_cnn("resnet18")))
 CHAINER_HOST = HostMeasurement("a desk", (HostTime("chainer", "gpu", "fp32", "nchw", "resnet18", 32, 5.0),))

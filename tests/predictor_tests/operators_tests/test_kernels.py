@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from case_tables import each_row
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
@@ -153,9 +154,7 @@ def test_a_forward_pass_has_no_gradients_and_less_of_the_rest():
     assert moved[1] < 0.45 * moved[0]
 
 
-@pytest.mark.parametrize(
-    ("runs", "share"), [((1, 0, 0), 0.30), ((2, 1, 1), 1.30), ((1, 1, 0), 0.61), ((1, 1, 1), 1.0)]
-)
+@each_row
 def test_every_pass_of_a_product_counts_as_the_share_of_the_passes_that_run(runs, share):
     forwards, of_input, of_weights = runs
     layer = replace(

@@ -102,9 +102,7 @@ def test_a_convolution_behind_a_group_norm_reads_what_its_mode_makes_of_the_map(
         assert (running.wide_input, running.wide_in_nchw) == (wide, False)
 
 
-@pytest.mark.parametrize(
-    ("behind", "in_nchw"), [("sigmoid", True), ("layer_norm", False), ("convolution", False)]
-)
+@each_row
 def test_a_float32_state_joined_to_the_image_lies_in_nchw_unless_a_layer_norm_left_it(behind, in_nchw):
     window = {"kernel_height": 3, "kernel_width": 3, "parameters": 9 * 8 * 8}
     first = {
@@ -208,9 +206,7 @@ def test_the_layout_decides_what_the_weights_gradient_of_a_depthwise_convolution
     assert shares == pytest.approx([0.49, 0.14, 0.75])
 
 
-@pytest.mark.parametrize(
-    ("type_", "forward", "of_input"), [("linear", 0.27, 0.50), ("layer_norm", 0.45, 0.72)]
-)
+@each_row
 def test_in_16_bits_the_gradients_of_a_frozen_layers_weights_are_the_dearest(type_, forward, of_input):
     """Sums over the shapes of ConvNeXt-S in `benchmarks/passes_h100.csv`."""
     layer = frozen(type_)
@@ -229,9 +225,7 @@ def test_both_gradients_of_a_batch_norm_are_one_kernel():
     assert share_of_passes(forward_alone, input_gradient=False) == pytest.approx(3 / 8)
 
 
-@pytest.mark.parametrize(
-    ("form", "whole", "frozen_share"), [((False, False), 1.02, 0.46), ((True, True), 1.65, 1.33)]
-)
+@each_row
 def test_a_norm_of_running_statistics_is_cheap_but_for_the_gradient_that_channels_last_copies(
     form, whole, frozen_share
 ):
