@@ -127,9 +127,8 @@ def shown_value(value: object) -> str:
 
 def as_list(values: object) -> list[object]:
     """Members of a sequence or set as a list; another value, also None, as its only member."""
-    if isinstance(values, Sequence | set | frozenset) and not isinstance(values, str | bytes):
-        return list(values)
-    return [values]
+    is_one = isinstance(values, str | bytes) or not isinstance(values, Sequence | set | frozenset)
+    return [values] if is_one else list(values)
 
 
 def _as_integer(value: object) -> int | None:

@@ -49,7 +49,7 @@ def data_file(name: str) -> Path:
     DataError if it is missing.
     """
     path = _joined(data_root(), name)
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113 - for every question
         raise DataError(
             f"the shipped file {name!r} is missing from {path.parent}. "
             "Reinstall epochcast, or check $EPOCHCAST_DATASETS."

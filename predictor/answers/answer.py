@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property, lru_cache
-from itertools import chain, repeat
+from itertools import chain, compress, repeat
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -262,6 +262,8 @@ _answered = lru_cache(maxsize=4096)(as_answered)  # GPUs and batch sizes share a
 
 def _used(values: Sequence[T], places: Places) -> tuple[list[T], Places]:
     """The values that are used at these places, and the place of each among them."""
+    if len(values) == 1:
+        return list(values), places
     used = np.flatnonzero(np.bincount(places))  # a fifth of the time of np.unique, which loads numpy.ma first
     return [values[place] for place in used.tolist()], np.searchsorted(used, places)
 
@@ -290,21 +292,24 @@ def frame_of(columns: Mapping[str, Values]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    arrays, words, codes = list(map(_typed, columns.values())), list[Any](), list[NDArray[Any]]()
-    places_of: dict[Any, list[int]] = {}
-    for place, values in enumerate(arrays):
+    words, codes = list[Any](), list[NDArray[Any]]()
+    arrays_of: dict[Any, dict[int, Any]] = {np.dtype(float): {}, np.dtype(object): {}, None: {}}
+    for place, column in enumerate(columns.values()):
+        values = column if isinstance(column, np.ndarray) else _typed(column)
         if isinstance(values, Coded):
             codes.append(values.codes + len(words))
             words += values.words
-        places_of.setdefault(getattr(values, "dtype", None), []).append(place)
-    n, of_texts = len(codes[0]), places_of.pop(None)
-    cells = _text_cells(tuple(words), np.concatenate(codes).tobytes()).copy()
-    if cells.dtype != "str" or not hasattr(pd.api, "internals"):  # before pandas 3, or as it was
+        arrays_of.setdefault(getattr(values, "dtype", None), {})[place] = values
+    of_texts, n = arrays_of.pop(None), len(codes[0])
+    texts = _texts(tuple(words), np.concatenate(codes).tobytes(), len(of_texts))
+    if texts[0].dtype != "str" or not hasattr(pd.api, "internals"):  # before pandas 3, or as it was
         return pd.DataFrame({name: plain(values) for name, values in columns.items()})
-    blocks: list[Any] = [
-        (np.array([arrays[place] for place in places]), np.array(places)) for places in places_of.values()
-    ]
-    blocks += [(cells[n * i : n * (i + 1)], np.array([place])) for i, place in enumerate(of_texts)]
+    of_floats, of_objects = arrays_of[np.dtype(float)], arrays_of[np.dtype(object)]
+    is_unknown = np.isnan(np.array(list(of_floats.values()))).all(axis=1).tolist()
+    for place in compress(list(of_floats), is_unknown):
+        of_objects[place] = np.full(of_floats.pop(place).shape, None)
+    blocks: list[Any] = [(np.array([*own.values()]), np.array([*own])) for own in arrays_of.values() if own]
+    blocks += [(text.copy(), np.array([place])) for text, place in zip(texts, of_texts, strict=True)]
     header = _header(tuple(columns)).view()  # one of its own, whose name users may change
     frame: pd.DataFrame = pd.api.internals.create_dataframe_from_blocks(blocks, pd.RangeIndex(n), header)
     return frame
@@ -318,18 +323,17 @@ def _header(names: tuple[str, ...]) -> pd.Index:
 
 
 @lru_cache(maxsize=16)
-def _text_cells(words: tuple[str | None, ...], codes: bytes) -> Any:
-    """`words[codes]` as pandas keeps texts, which no batch size changes: a sixth of a new question's time."""
+def _texts(words: tuple[str | None, ...], codes: bytes, n_columns: int) -> list[Any]:
+    """Columns of `words[codes]` as pandas keeps texts, which no batch size changes: a sixth of a new question's time."""
     import pandas as pd
 
-    return pd.Index(words).array.take(np.frombuffer(codes, dtype=np.int64))
+    cells = pd.Index(words).array.take(np.frombuffer(codes, dtype=np.int64))
+    n = len(cells) // n_columns
+    return [cells[n * i : n * (i + 1)] for i in range(n_columns)]
 
 
-def _typed(values: Values) -> NDArray[Any] | Coded:
+def _typed(values: list[Any] | Coded) -> NDArray[Any] | Coded:
     """A column as an array of the type that pandas gives it; texts as a `Coded`."""
-    if isinstance(values, np.ndarray):
-        is_unknown = values.dtype.kind == "f" and values[0] != values[0] and np.isnan(values).all()
-        return np.full(values.shape, None) if is_unknown else values
     cells = values.words if isinstance(values, Coded) else values
     kinds = set(map(type, cells))
     if str in kinds and kinds <= {str, NoneType}:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import chain, product, repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -382,9 +382,8 @@ class Iterations:
                 f"{iterations.batch_size[bad[0]]}, which is not a time. Try a batch size nearer to 64, or another "
                 "method."
             )
-        iterations = replace(iterations, grid=iterations)
         if local_batch_sizes is asked_sizes:
-            return iterations
+            return replace(iterations, grid=iterations)
         asked = np.searchsorted(sizes, asked_sizes)
         return iterations.rows((len(sizes) * np.arange(len(devices))[:, None] + asked).ravel())
 
@@ -397,9 +396,9 @@ class Iterations:
     def waited_ms(self) -> Array:
         """Iterations that anchors measured in their loader; NaN elsewhere."""
         measured_ms = np.full(self.device.shape, math.nan)
-        names = np.array([gpu.name for gpu, _ in self.devices.pairs])[self.device]
         for anchor in self.resolved.known.anchors:
             if anchor.workers is not None:
+                names = np.array([gpu.name for gpu in self.devices.gpus])[self.device]
                 is_measured = (names == anchor.gpu) & (self.local_batch_size == anchor.batch_size)
                 measured_ms[is_measured] = anchor.iteration_time_ms
         return measured_ms
@@ -470,16 +469,17 @@ class Iterations:
         return np.floor(usable_gib * self.per_gpu / self.memory_gib).astype(np.int64)
 
     def rows(self, places: Sequence[int] | Places) -> Iterations:
-        """These rows."""
+        """These rows; of the whole grid, it stays theirs."""
         chosen = np.asarray(places, dtype=np.int64)
-        times = {name: values[chosen] for name, values in self.times.items()}
-        return replace(self, times=times, **{name: getattr(self, name)[chosen] for name in _BY_ROW})
+        own: dict[str, Any] = {name: getattr(self, name)[chosen] for name in _BY_ROW}
+        own["times"] = {name: values[chosen] for name, values in self.times.items()}
+        return replace(self, grid=self.grid or self, **own)
 
     def with_teams(self, teams: Sequence[Team | None], team: Places) -> Iterations:
         """Rows of single GPUs as those of `teams[team]`, with as many images for each of their GPUs."""
-        shared = np.flatnonzero(np.array([joined is not None for joined in teams])[team])
-        if not shared.size:
+        if not any(teams):
             return self
+        shared = np.flatnonzero(np.array([joined is not None for joined in teams])[team])
         together = team_times(
             {name: ms[shared] for name, ms in self.times.items()},
             self.table, self.devices.pairs, self.device[shared], teams, team[shared],
@@ -493,6 +493,8 @@ class Iterations:
 
     def scaled(self, factor: Array) -> Iterations:
         """All times x a factor of each row."""
+        if (factor == 1.0).all():
+            return self
         times = {name: ms * factor for name, ms in self.times.items()}
         return replace(self, times=times, one_ms=self.one_ms * factor, factor=self.factor * factor)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,21 +91,18 @@ def rentals_of(resolved: ResolvedQuestion, gpus: Sequence[Gpu]) -> list[Rental]:
     return rentals
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Offers:
     """Offers as columns (None: no offer): `feed` is what feeds their GPUs, None where loading is not counted.
 
     `usd_per_hour` is the price of as many machines as the question has nodes; NaN without an offer. `g_co2e_per_kwh` is
-    that of the question's region, or else of the offer's place; NaN where it is not known. `billing`: `billing_h` of
-    each, of shape (2, n_offers). `vcpus`: as of `vcpus_of`.
+    that of the question's region, or else of the offer's place; NaN where it is not known.
     """
 
     offers: Sequence[Offer | None]
     feed: Feed | None
     usd_per_hour: Array
     g_co2e_per_kwh: Array
-    billing: Array
-    vcpus: Array
 
     @classmethod
     def of(cls, resolved: ResolvedQuestion, offers: Sequence[Offer | None], feed: Feed | None) -> Offers:
@@ -114,8 +111,18 @@ class Offers:
         usd = np.array([math.nan if offer is None else hourly_usd(offer, spot) for offer in offers])
         grids = (_grid(resolved.question.region, offer) for offer in offers)
         grams = np.array([math.nan if grid is None else grid.g_co2e_per_kwh for grid in grids])
-        billing = np.array([billing_h(offer.provider if offer else "") for offer in offers]).reshape(-1, 2).T
-        return cls(offers, feed, resolved.question.nodes * usd, grams, billing, vcpus_of(offers)[0])
+        return cls(offers, feed, resolved.question.nodes * usd, grams)
+
+    @cached_property
+    def billing(self) -> Array:
+        """`billing_h` of each, of shape (2, n_offers)."""
+        hours = [billing_h(offer.provider if offer else "") for offer in self.offers]
+        return np.array(hours).reshape(-1, 2).T
+
+    @cached_property
+    def vcpus(self) -> Array:
+        """vCPUs of each, as of `vcpus_of`."""
+        return vcpus_of(self.offers)[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,10 +145,11 @@ class OfferRows:
         """Loading, start and power of iterations on these offers, where this number of trainings shares a machine."""
         feed = None if offers.feed is None else offers.feed.at(offer)
         sizes, n_gpus, power = iterations.local_batch_size, iterations.n_gpus, iterations.devices.power
-        host_ms = iterations.times["host_time_ms"]
-        loading_ms = 0.0 if feed is None or feed.between else 1000.0 * sizes / feed.per_vcpu
-        work = 1.0 + np.divide(loading_ms, host_ms, out=np.zeros(host_ms.shape), where=host_ms > 0)
-        iterations = iterations.on_vcpus(trainings / offers.vcpus[offer] * work)
+        if (iterations.per_gpu > 1).any():
+            host_ms = iterations.times["host_time_ms"]
+            loading_ms = 0.0 if feed is None or feed.between else 1000.0 * sizes / feed.per_vcpu
+            work = 1.0 + np.divide(loading_ms, host_ms, out=np.zeros(host_ms.shape), where=host_ms > 0)
+            iterations = iterations.on_vcpus(trainings / offers.vcpus[offer] * work)
         times, devices, device = iterations.times, iterations.devices, iterations.device
         working = trainings * n_gpus // iterations.resolved.question.nodes
         training_ms, limit_w = times["iteration_time_ms"], power.limit_w[device]

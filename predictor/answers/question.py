@@ -577,7 +577,7 @@ class Plan:
 
 def named(name: str) -> str:
     """An option's name in messages, or that of the CNN, GPU or batch size; see `named_by_flags`."""
-    declared = {**options_of(Question), **options_of(Plan)}.get(name)
+    declared = options_of(Question).get(name) or options_of(Plan).get(name)
     return (declared or Option(name, "", "word", None, "")).shown
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import product
+from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -199,7 +200,7 @@ class ResolvedQuestion:
 
     def _options_of(self, kind: type[Options]) -> Options:
         """The question's options of this kind."""
-        return kind(**{column.name: getattr(self.question, column.name) for column in fields(kind)})
+        return kind(*_values_of(kind)(self.question))
 
     @cached_property
     def habits(self) -> Habits:
@@ -483,6 +484,12 @@ class ResolvedQuestion:
         [forecast] = self.known.model.forecasts(table, [device], sizes, host=self.host)
         last, full = forecast.iteration_time_ms.tolist()
         return replace(anchor, iteration_time_ms=anchor.iteration_time_ms * n / (n - 1 + last / full))
+
+
+@cache
+def _values_of(kind: type[Any]) -> attrgetter[tuple[Any, ...]]:
+    """Gives the values that a question has of the fields of a dataclass, in their order."""
+    return attrgetter(*(column.name for column in fields(kind)))
 
 
 def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") -> list[Gpu]:
