@@ -7,13 +7,9 @@ from collections.abc import Sequence
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.problems import problem
+from api.problems import WORDS, problem
 
-UNUSED_SETTINGS = (
-    "EPOCHCAST_BODY_TIMEOUT_S", "EPOCHCAST_HEAD_TIMEOUT_S", "EPOCHCAST_MAX_BODY_BYTES", "EPOCHCAST_MAX_BYTES_IN_WORK",
-    "EPOCHCAST_MAX_CONCURRENT", "EPOCHCAST_MAX_CONNECTIONS", "EPOCHCAST_MAX_PER_ADDRESS", "EPOCHCAST_RATE_BURST",
-    "EPOCHCAST_RATE_PER_S", "EPOCHCAST_TAKE_TIMEOUT_S", "EPOCHCAST_TIMEOUT_S",
-)  # fmt: skip
+UNUSED_SETTINGS: list[str] = WORDS["unused_settings"]
 """Settings of earlier versions for bounds that the proxy holds now (proxy/nginx.conf)."""
 
 _LOG = logging.getLogger("epochcast.proxy")

@@ -20,9 +20,9 @@ from starlette.middleware.cors import CORSMiddleware
 from api import observability, pages
 from api.hosts import KnownHosts, warn_of_unused_settings
 from api.observability import Metrics, Observed, logging_json
-from api.openapi import TAGS, Examples, document
+from api.openapi import Examples, document
 from api.parsing import Answering, Q, example_answer
-from api.problems import add_problem_handlers
+from api.problems import WORDS, add_problem_handlers
 from api.questions import PredictionQuestion
 from api.routes import advice, calibrations, catalogue, cnns, health, measurements, predictions
 from api.serving import ServingState
@@ -60,7 +60,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=installed,
         description="How long one epoch of your CNN takes on a GPU, what it costs, and how sure the answer is.",
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        openapi_tags=TAGS,
+        openapi_tags=WORDS["tags"],
         servers=[{"url": "/", "description": "This service."}],
         openapi_url=None,  # api.pages has it: FastAPI makes and writes it on the event loop
         docs_url=None,

@@ -83,14 +83,6 @@ _MODELS: tuple[type[BaseModel], ...] = (
 _ALWAYS = (429, 500, 503, 504)
 _WITH_BODY = (400, 408, 413, 415, 422)
 
-TAGS = [
-    {"name": "predictions", "description": "What training takes, costs, and is made of."},
-    {"name": "measurements", "description": "What was measured: stored, found again, and answered from."},
-    {"name": "catalogue", "description": "What a question may name, and the model that answers."},
-    {"name": "health", "description": "For whoever runs the service."},
-]
-"""Groups of routes."""
-
 Examples = Mapping[str, Callable[[], Any]]
 """By operation: what answers it, where asking its route for its own example would not do."""
 

@@ -4,9 +4,11 @@ An unknown name of a field, parameter or path is refused with the nearest, never
 sent is quoted in short and made printable, since it may be anything.
 """
 
+import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
 from fastapi import FastAPI, Request
@@ -47,21 +49,16 @@ STATUS_OF: dict[type[EpochcastError], int] = {
 }
 """Status of each error; the first class that fits counts."""
 
-TITLES: dict[int, str] = {
-    400: "The request cannot be read",
-    401: "An API key is needed",
-    403: "The API key is refused",
-    404: "Not found",
-    405: "Method not allowed",
-    408: "The request took too long to arrive",
-    413: "The request is too large",
-    415: "Media type not supported",
-    422: "Invalid question",
-    429: "Too many requests",
-    500: "Internal error",
-    503: "Not available now",
-    504: "The answer took too long",
-}
+WORDS: dict[str, Any] = json.loads(Path(__file__).with_name("words.json").read_text("utf-8"))
+"""Texts of refusals and of the OpenAPI document.
+
+`titles`: of each status. `given`: what pydantic says of Python's types, in the words of JSON; `plain`: other beginnings
+of what it says. `in_rest`: next steps of the core, and those of who asks a service. `next_steps`: what to do, where the
+name of a field and the kind of error say it. `tags`: groups of routes. `unused_settings`: as of `api.hosts`.
+`no_cnn_or_two`: what no question is. `measurements`: examples of an upload, a search and a deletion.
+"""
+
+TITLES: dict[int, str] = {int(status): title for status, title in WORDS["titles"].items()}
 """What each status means here, in few words."""
 
 _LOG = logging.getLogger("epochcast.store")
@@ -74,50 +71,6 @@ _MOST_QUOTED = 2000
 _KINDS = ("constrained-str", "str", "int", "float", "bool")  # where a value may be of several kinds
 _FORMS = ("rows", "columns")  # of measurements
 _MOST_ERRORS = 20
-_WHOLE_NUMBER = "Give a whole number"
-_GIVE = {
-    "list_type": "Give an array",
-    "dict_type": "Give an object",
-    "model_type": "Give an object",
-    "int_type": _WHOLE_NUMBER,
-    "int_parsing": _WHOLE_NUMBER,
-    "int_from_float": _WHOLE_NUMBER,
-    "float_type": "Give a number",
-    "float_parsing": "Give a number",
-}
-"""What pydantic says of Python's types, in the words of JSON and of people."""
-
-_PLAIN = (
-    ("^Input should be greater than or equal to", "Give a number of at least"),
-    ("^Input should be less than or equal to", "Give a number of at most"),
-    ("^Input should be greater than", "Give a number above"),
-    ("^Input should be less than", "Give a number below"),
-    ("^Input should be ", "Give "),
-)
-"""What pydantic says, and what the core would say."""
-
-_MEASURED = "Measure yours with `epochcast host --out host.json` and pass the file, or leave"
-_IN_REST = (
-    ("`epochcast gpu list`", "`GET /v1/gpus`"),
-    ("`epochcast cnn list`", "`GET /v1/cnns`"),
-    (f"`epochcast hosts list` shows all. {_MEASURED}", "Leave"),
-)
-"""Next steps of the core, and those of who asks a service."""
-
-_A_CHANGE = 'give the CNN after the change, such as {"cnn": "vgg16_bn"}'
-_SOME_GPUS = 'give one or several, such as ["T4", "H200"], or ["all"]; `GET /v1/gpus` lists them'
-_AS_COLUMNS = f'send more as columns, {{"gpu": [...], "batch_size": [...]}}. {LARGER_TABLES}'
-_NEXT_STEPS = {
-    ("after", "missing"): _A_CHANGE,
-    ("after", "model_type"): _A_CHANGE,
-    ("batch_sizes", "too_short"): "give one or several, such as [32, 64]",
-    ("gpus", "too_short"): _SOME_GPUS,
-    ("layers", "too_short"): "give a CNN's layers, as `GET /v1/cnns/resnet18` shows them",
-    ("precisions", "too_short"): 'give one or several, such as ["fp32"], or leave it out',
-    ("memory_formats", "too_short"): 'give one or several, such as ["nchw"], or leave it out',
-    ("measurements", "too_long"): _AS_COLUMNS,
-}
-"""What to do where the name of a field and the kind of error say it."""
 
 
 class FieldError(BaseModel):
@@ -183,7 +136,7 @@ async def _epochcast_error(request: Request, error: Exception) -> Response:
     if isinstance(error, InvalidFieldsError):
         return problem(status, str(error), headers, error="SchemaError", errors=error.errors)
     option, detail = error.option if isinstance(error, EpochcastError) else None, str(error)
-    for words, here in _IN_REST:
+    for words, here in WORDS["in_rest"].items():
         detail = detail.replace(words, here)
     if request.method == "GET" and request.path_params and option not in request.query_params:
         option = None  # what a path names is no field
@@ -252,15 +205,15 @@ def _path(location: Sequence[object]) -> str:
 
 
 def _detail(error: Mapping[str, Any]) -> str:
-    detail = _GIVE.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
-    for words, plain in _PLAIN:
+    detail = WORDS["given"].get(error["type"], str(error["msg"]).removeprefix("Value error, "))
+    for words, plain in WORDS["plain"].items():
         detail = re.sub(words, plain, detail)
     value = error.get("input")
     is_scalar = isinstance(value, bool | int | float) or (isinstance(value, str) and value)
     if is_scalar and repr(value) not in detail:
         detail = f"{detail}; given: {shortened(value)}"
-    step = _NEXT_STEPS.get((str((_location(error) or ("",))[-1]), error["type"]))
-    return _printable(f"{detail}; {step}" if step else detail)
+    step = WORDS["next_steps"].get(str((_location(error) or ("",))[-1]), {}).get(error["type"])
+    return _printable(f"{detail}; {step.replace('{larger_tables}', LARGER_TABLES)}" if step else detail)
 
 
 def _meant(error: Mapping[str, Any], kind: type[BaseModel] | None) -> str:

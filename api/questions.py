@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from api.layer_tables import STRICT, LayerTableIn, Name, inline_table
+from api.problems import WORDS
 from predictor.answers.fit_memory import ALLOWED
 from predictor.answers.options import KINDS, Option, options_of, renewed
 from predictor.answers.question import ANCHOR_FIELDS, OPTIONS, RETIRED, Plan, Question
@@ -196,24 +197,12 @@ _MiniBatch = Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]
 _BatchSizes = Annotated[list[_MiniBatch], Field(min_length=1, max_length=MAX_BATCHES)]
 
 
-_NULL: Any = {"type": "null"}
-_NO_CNN_OR_TWO: Any = {
-    "anyOf": [
-        {"properties": {"cnn": _NULL, "layer_table": _NULL}},
-        {
-            "required": ["cnn", "layer_table"],
-            "properties": {"cnn": {"type": "string"}, "layer_table": {"type": "object"}},
-        },
-    ]
-}
-
-
 class CnnQuestion(BaseModel):
     """A question about a CNN, without the options that the core declares."""
 
     model_config = STRICT | ConfigDict(
         json_schema_extra=lambda schema, kind: schema.update(
-            {"not": _NO_CNN_OR_TWO}, examples=[*EXAMPLES[kind.__name__].values()]
+            {"not": WORDS["no_cnn_or_two"]}, examples=[*EXAMPLES[kind.__name__].values()]
         )
     )
 

@@ -19,6 +19,7 @@ from sqlalchemy import Engine
 
 from api.bodies import read_body
 from api.caching import File, file_response
+from api.problems import WORDS
 from api.serving import client_of, in_turn, serving_of
 from api.store.keys import ApiKey, find_key
 from api.store.measurements import Deletion, Stored, UploadReceipt, delete_upload, find_rows, store_rows
@@ -31,23 +32,10 @@ MAX_BODY_BYTES = 16 * 2**20
 _ATTRIBUTION = ("id", "upload", "key", "received_at")
 _FORMS: dict[str, Callable[[bytes], Table]] = {"text/csv": csv_table, "application/json": json_table}
 
-_EXAMPLE = {
-    "gpu": "Tesla T4", "cnn": "resnet50", "image_size": 224, "batch_size": 32, "precision": "fp32",
-    "iteration_time_ms": 310.5,
-}  # fmt: skip
-_SENT = {"id": 1, "upload": 1, "key": "lab", "received_at": "2026-11-23T06:30:00Z"}
-
-EXAMPLES: dict[str, dict[str, Any]] = {
-    "create_measurements": {"upload": 1, "stored": 1, "duplicates": 0, "ids": [1]},
-    "list_measurements": {"rows": [_SENT | _EXAMPLE], "next": None},
-    "delete_upload": {"upload": 1, "deleted": 1, "kept": 0},
-}
+_EXAMPLE: dict[str, Any] = WORDS["measurements"]["row"]
+EXAMPLES: dict[str, dict[str, Any]] = WORDS["measurements"]["answers"]
 """What a new store answers to the example of an upload, then to a search, then to its deletion."""
 
-_ENCODING = {
-    "name": "Content-Encoding", "in": "header", "description": "Of a body that is packed.",
-    "schema": {"type": "string", "enum": ["gzip"]},
-}  # fmt: skip
 _LINES = f"{','.join(_EXAMPLE)}\n{','.join(map(str, _EXAMPLE.values()))}\n"
 _BODIES = {
     form: {"schema": schema, "examples": {"one_row": {"value": value}}}
@@ -129,7 +117,10 @@ class Filters(BaseModel):
     status_code=201,
     summary="Upload measurements",
     operation_id="create_measurements",
-    openapi_extra={"parameters": [_ENCODING], "requestBody": {"required": True, "content": _BODIES}},
+    openapi_extra={
+        "parameters": [WORDS["measurements"]["encoding"]],
+        "requestBody": {"required": True, "content": _BODIES},
+    },
 )
 async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) -> UploadReceipt:
     """Store rows of the measurement table, CSV or JSON, gzipped if you like; all of them or none.

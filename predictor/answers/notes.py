@@ -3,46 +3,22 @@
 Faces choose reasons and notes by kind and priority, and never read a text.
 """
 
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, Literal
 
 from predictor.models import forecast
 from predictor.models.forecast import Kind
 
-MEASURE_IT = (
-    "measure 3 minutes on this GPU (epochcast profile --preset quick), or give one run on it as an anchor"
-)
-_MEASURE_LAYERS = (
-    "measure the CNN's own layers (epochcast profile --preset cnn:NAME), or give one run as an anchor"
-)
-_MEASURE_TOGETHER = "measure these GPUs training together (epochcast profile --preset ddp)"
-
-_KINDS_OF: dict[str | None, tuple[Kind, ...]] = {
-    MEASURE_IT: ("gpu", "layers", "framework", "precision", "memory_format", "mode", "xla"),
-    _MEASURE_LAYERS: ("operator", "shape", "classes"),
-    "measure the CNN's own layers at this batch size (epochcast profile --preset cnn:NAME --batch-size N)": (
-        "batch",
-    ),
-    "give one run of the CNN in this mode as an anchor": ("capture", "autotune", "cudnn"),
-    "give one run of the CNN with this optimizer as an anchor": ("optimizer",),
-    "say in the table's column inputs which rows every layer reads": ("edges",),
-    "give one run of the CNN with its parts frozen as an anchor": ("frozen",),
-    "give a run of the CNN nearer to this question as an anchor": ("anchor",),
-    "name the machine around the GPU (--host), or measure 3 minutes on it (epochcast profile --preset quick)": (
-        "host",
-    ),
-    _MEASURE_TOGETHER: ("link", "nodes", "sync_batch_norm"),
-    "time two trainings there, one beside the other": ("per_gpu",),
-    "ask for the mode that was measured": ("measurements",),
-    "train under DistributedDataParallel, a process per GPU (torchrun)": ("parallel",),
-    "measure again while nothing else runs": ("noise",),
-    "give one run of the CNN as an anchor": ("second_derivatives",),
-    None: ("cnn", "method"),  # the reason itself says what to change, or names the errors of both
+REMEDIES: dict[str, str | None] = {
+    kind: remedy or None
+    for remedy, kinds in json.loads(Path(__file__).with_name("remedies.json").read_text("utf-8")).items()
+    for kind in kinds
 }
-REMEDIES = {kind: remedy for remedy, kinds in _KINDS_OF.items() for kind in kinds}
 """What to do about each kind of reason; None where nothing but the reason itself helps."""
 
 

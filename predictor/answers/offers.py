@@ -121,7 +121,7 @@ class Offers:
 
     @cached_property
     def vcpus(self) -> Array:
-        """vCPUs of each, as of `vcpus_of`."""
+        """Number of vCPUs of each, as of `vcpus_of`."""
         return vcpus_of(self.offers)[0]
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from os import PathLike
+from pathlib import Path
 from typing import Any
 from warnings import warn
 
@@ -242,6 +244,13 @@ def option(
     )
 
 
+def worded(
+    default: Any, kind: str = "word", panel: str = "", *, answers: tuple[str, ...], **more: Any
+) -> Any:
+    """`option`, with the texts of its name in ``options.json``; {choices} stands for its words."""
+    return option(default, "", kind, panel, answers=answers, **more)
+
+
 def check_known(name: str, names: Collection[str]) -> None:
     """SchemaError, with the nearest names, for a name that is no option."""
     if name not in names:
@@ -309,8 +318,18 @@ _IN_WORDS = {
 
 @cache
 def _declared(kind: Any) -> dict[str, Option]:
-    return {
-        column.name: Option(name=column.name, default=column.default, **column.metadata)
-        for column in fields(kind)
-        if column.metadata
-    }
+    options = {}
+    for column in fields(kind):
+        if column.metadata:
+            texts = {} if column.metadata["help"] else dict(_texts()[column.name])
+            declared = Option(name=column.name, default=column.default, **{**column.metadata, **texts})
+            options[column.name] = replace(
+                declared, help=declared.help.replace("{choices}", ", ".join(declared.choices))
+            )
+    return options
+
+
+@cache
+def _texts() -> dict[str, dict[str, str]]:
+    texts: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("options.json").read_text("utf-8"))
+    return texts

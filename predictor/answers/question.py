@@ -1,7 +1,7 @@
 """The question: CNNs, GPUs, batch sizes, training mode, and measurements to predict from.
 
-`Question` declares every option once, with its help text and its kind; command line, REST schema, Python and bulk
-tables derive theirs from `options_of` (`predictor.answers.options`).
+`Question` declares every option once, with its kind, and ``options.json`` what it is; command line, REST schema, Python
+and bulk tables derive theirs from `options_of` (`predictor.answers.options`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from predictor.answers.options import Option, check_known, check_options, option, options_of, renewed
+from predictor.answers.options import Option, check_known, check_options, options_of, renewed, worded
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.grids import find_grid
 from predictor.catalogue.links import find_link
@@ -71,10 +71,11 @@ _MODEL = "Model"
 _PLAN = "The training"
 _ANCHOR = "A measurement of this CNN, to predict from"
 
-_timed = partial(option, panel=_TRAINING, answers=_TIMES)
-_shared = partial(option, panel=_TRAINING, answers=_TEAMS)
-_loaded = partial(option, panel=_LOADING, answers=_LOADED)
-_of_model = partial(option, panel=_MODEL, answers=_KNOWN)
+_trained, _of_prices = partial(worded, panel=_TRAINING), partial(worded, panel=_PRICES)
+_timed = partial(_trained, answers=_TIMES)
+_shared = partial(_trained, answers=_TEAMS)
+_loaded = partial(worded, panel=_LOADING, answers=_LOADED)
+_of_model = partial(worded, panel=_MODEL, answers=_KNOWN)
 _FOLLOWED = (
     *("framework", "precision", "memory_format", "optimizer", "capture", "parallel"),
     *Habits._fields,
@@ -85,7 +86,7 @@ _FOLLOWED = (
 OF_EPOCHS = ("validation_samples", "drop_last", "framework_loop")
 """Options that only an epoch has, and so only a question with samples or a data set."""
 
-_planned = partial(option, panel=_PLAN, answers=("compare",))
+_planned = partial(worded, panel=_PLAN, answers=("compare",))
 
 # fmt: off
 ANCHOR_FIELDS = {
@@ -138,98 +139,46 @@ class Question:
     gpus: object
     batch_sizes: Any = None
     # fmt: off
-    image_size: int | None = option(None, "Side of the square images in pixels.", "whole", low=1, high=MAX_IMAGE_SIZE,
-        usual="the data set's or the CNN's", answers=_MEMORY)
-    data_set: str | None = option(None, "A known data set, such as cifar100 or imagenet.", flag="--data-set --dataset",
-        answers=_MEMORY)
-    samples: int | None = option(None, "Training samples per epoch; of a data set, if one is given.", "whole", low=1,
-        high=MAX_SAMPLES, usual="all of the data set's", answers=(*_EPOCHS, "explain"))
-    validation_samples: int = option(0, "Add a forward pass over N samples to each epoch.", "whole", low=0,
-        high=MAX_SAMPLES, answers=_EPOCHS)
-    drop_last: bool = option(False, "An epoch has no last mini-batch of fewer images.", "flag", answers=_EPOCHS)
-    framework_loop: str | None = option(None,
-        f"Whose loop trains, which counts an epoch's iterations in its own way: {', '.join(LOOPS)}.", "choice",
-        choices=LOOPS, usual="a PyTorch loader's", answers=_EPOCHS)
-    precision: str | None = option(None, f"{', '.join(PRECISIONS)}.", "choice", _TRAINING, choices=PRECISIONS,
-        usual="what the framework does: tf32 where the GPU has it, else fp32", answers=_MEMORY)
-    float32_matmul_precision: str | None = _timed(None,
-        "PyTorch's matrix products in tf32: highest computes them in fp32, high in TF32.", "choice",
-        choices=FLOAT32_MATMUL_PRECISIONS, usual="highest, as PyTorch does",
-        hint="On a GPU, PyTorch computes medium as high. Pass high.")
-    memory_format: str | None = _timed(None, f"{', '.join(MEMORY_FORMATS)}.", "choice", choices=MEMORY_FORMATS,
-        usual="what the framework does: channels_last in TensorFlow's AMP, else nchw")
-    framework: str = _timed("pytorch", f"{', '.join(FRAMEWORKS)}.", "choice", choices=FRAMEWORKS)
-    autotune: bool = _timed(False, "cuDNN times its algorithms and takes the fastest.", "flag")
-    no_cudnn: bool = option(False, "Chainer without cuDNN: im2col and matrix products.", "flag", _TRAINING,
-        answers=_EPOCHS)
-    workspace_mib: float = option(USUAL_WORKSPACE_MIB, "Memory that Chainer allows cuDNN for a convolution, in MiB.",
-        "number", _TRAINING, low=1.0, high=MAX_WORKSPACE_MIB, answers=_EPOCHS)
-    capture: str = _timed("eager", f"{', '.join(CAPTURES)}.", "choice", choices=CAPTURES)
-    optimizer: str = option("momentum", f"{', '.join(OPTIMIZERS)}.", "choice", _TRAINING, choices=OPTIMIZERS,
-        answers=(*_LOADED, "explain", "memory"))
-    gradient_accumulation: int = option(1,
-        "Parts of each GPU's share of the batch size, which run one after the other before the optimizer steps.",
-        "whole", _TRAINING, low=1, high=MAX_PARTS, answers=(*_EPOCHS, "explain", "memory"))
-    n_gpus: int = _shared(1, "GPUs that train together; the batch size is that of all of them.", "whole", low=1,
-        high=MAX_N_GPUS)
-    nodes: int = _shared(1, "Machines that these GPUs are spread over evenly.", "whole", low=1, high=MAX_N_GPUS)
-    link: str | None = _shared(None,
-        "What joins the GPUs, or the machines: a name of links.csv, such as nvlink4 or ethernet_25g.",
-        usual="the offer's, else the usual one of the GPU")
-    sync_batch_norm: bool = _shared(False, "Batch norms take the statistics of all GPUs' images.", "flag")
-    parallel: str = option("ddp",
-        "What spreads the mini-batch over GPUs: ddp, PyTorch's DistributedDataParallel with a process per GPU, or dp, "
-        "nn.DataParallel with one process.", "choice", _TRAINING, choices=PARALLELS, answers=_LOADED)
-    deterministic: bool = option(False,
-        "torch.use_deterministic_algorithms(True), which fills each new tensor with NaN.", "flag", _TRAINING,
-        answers=(*_LOADED, "explain"))
-    detect_anomaly: bool = option(False, "torch.autograd.set_detect_anomaly(True), which looks for NaN in gradients.",
-        "flag", _TRAINING, answers=(*_LOADED, "explain"))
-    per_gpu: int | str = option(1,
-        "Trainings that share each GPU, a process each, without MPS; auto takes the number that costs least.",
-        "trainings", _TRAINING, low=1, high=MAX_PER_GPU, answers=("predict", "compare", "memory"))
-    beside: str | None = option(None,
-        "What else trains on each GPU, without MPS: CNN:BATCH or CNN@SIZE:BATCH, such as resnet50:64; repeat it.",
-        "names", _TRAINING, answers=("predict",))
-    host: str | None = _timed(None,
-        "The machine around the GPU, which enqueues its kernels: a name, or a file of `epochcast host` or `profile`.",
-        usual="a usual machine")
-    workers: int | str | None = _loaded(None,
-        "Processes that load images for each GPU (num_workers of a DataLoader), or on each machine: 6/machine; 0 loads "
-        "between iterations.", "workers", low=0, high=MAX_WORKERS,
-        usual="loading is not counted; if another of these options is given, as many as the offer's vCPUs keep busy")
-    loader: str | PathLike[str] | None = _loaded(None,  # noqa: RUF009 - as all options
-        f"What decodes images ({', '.join(LOADERS)}), or images/s of a worker (300/worker) or of all of a machine "
-        "(2000/machine), or the .json file of `epochcast profile input`; none leaves loading out, as with images on "
-        "the GPU.", "loader", choices=(*LOADERS, "none"), usual="torchvision")
-    data_source: str | None = _loaded(None, f"Where images are read from: {', '.join(SOURCES)}.", "choice",
-        choices=SOURCES, usual="reading is taken as faster than decoding")
-    offers: str | PathLike[str] | Sequence[Offer] | None = option(None,
-        "Your own price file, with the columns of offers.csv.", "file", _PRICES, usual="the shipped prices",
-        remote=False, answers=_PRICED)
-    spot: bool = option(False, "Use spot prices.", "flag", _PRICES, answers=_PRICED)
-    marketplaces: bool = option(False, "Count marketplaces, whose hosts differ, for GPUs that clouds rent, too.",
-        "flag", _PRICES, answers=_COSTS)
-    usd_per_hour: float | None = option(None,
-        "US$ per hour of a machine of your own, instead of offers (`epochcast offer own` works it out).", "usd",
-        _PRICES, usual="the offers' prices", free=True, answers=_COSTS)
-    provider: str | None = option(None,
-        "Offers of these providers only (aws,gcp), or of all but those with ! (!vast); marketplaces count if named.",
-        "names", _PRICES, usual="all", answers=_PRICED)
-    offer_region: str | None = option(None,
-        "Offers there only: a provider's region or its beginning (us-east), eu, europe, us, america, asia, australia, "
-        "africa, or any, of offers that name no place; ! leaves out.", "names", _PRICES, usual="everywhere",
-        answers=_PRICED)
-    region: str | None = option(None,
-        "Whose electricity CO2 is counted of: a cloud's region (us-central1), or a country's ISO code (FRA).",
-        panel=_PRICES, usual="the offer's, where it is known", answers=("predict", "compare"))
-    anchors: Iterable[Anchor | Mapping[str, Any]] = option((), "Measurements of this CNN to predict from.", "anchors",
-        _ANCHOR, answers=_KNOWN)
-    measurements: Any = _of_model(None,  # noqa: RUF009
-        "A measurement table of your own (epochcast profile): its operators are summed, its CNNs are anchors.", "file")
-    method: str = _of_model("auto", f"{', '.join(METHODS)}.", "choice", choices=METHODS)
-    model: Model | str | PathLike[str] | None = _of_model(None, "A model that `epochcast fit` wrote.",  # noqa: RUF009
-        "file", usual="the shipped one", remote=False)
+    image_size: int | None = worded(None, "whole", low=1, high=MAX_IMAGE_SIZE, answers=_MEMORY)
+    data_set: str | None = worded(None, flag="--data-set --dataset", answers=_MEMORY)
+    samples: int | None = worded(None, "whole", low=1, high=MAX_SAMPLES, answers=(*_EPOCHS, "explain"))
+    validation_samples: int = worded(0, "whole", low=0, high=MAX_SAMPLES, answers=_EPOCHS)
+    drop_last: bool = worded(False, "flag", answers=_EPOCHS)
+    framework_loop: str | None = worded(None, "choice", choices=LOOPS, answers=_EPOCHS)
+    precision: str | None = _trained(None, "choice", choices=PRECISIONS, answers=_MEMORY)
+    float32_matmul_precision: str | None = _timed(None, "choice", choices=FLOAT32_MATMUL_PRECISIONS)
+    memory_format: str | None = _timed(None, "choice", choices=MEMORY_FORMATS)
+    framework: str = _timed("pytorch", "choice", choices=FRAMEWORKS)
+    autotune: bool = _timed(False, "flag")
+    no_cudnn: bool = _trained(False, "flag", answers=_EPOCHS)
+    workspace_mib: float = _trained(USUAL_WORKSPACE_MIB, "number", low=1.0, high=MAX_WORKSPACE_MIB, answers=_EPOCHS)
+    capture: str = _timed("eager", "choice", choices=CAPTURES)
+    optimizer: str = _trained("momentum", "choice", choices=OPTIMIZERS, answers=(*_LOADED, "explain", "memory"))
+    gradient_accumulation: int = _trained(1, "whole", low=1, high=MAX_PARTS, answers=(*_EPOCHS, "explain", "memory"))
+    n_gpus: int = _shared(1, "whole", low=1, high=MAX_N_GPUS)
+    nodes: int = _shared(1, "whole", low=1, high=MAX_N_GPUS)
+    link: str | None = _shared(None)
+    sync_batch_norm: bool = _shared(False, "flag")
+    parallel: str = _trained("ddp", "choice", choices=PARALLELS, answers=_LOADED)
+    deterministic: bool = _trained(False, "flag", answers=(*_LOADED, "explain"))
+    detect_anomaly: bool = _trained(False, "flag", answers=(*_LOADED, "explain"))
+    per_gpu: int | str = _trained(1, "trainings", low=1, high=MAX_PER_GPU, answers=("predict", "compare", "memory"))
+    beside: str | None = _trained(None, "names", answers=("predict",))
+    host: str | None = _timed(None)
+    workers: int | str | None = _loaded(None, "workers", low=0, high=MAX_WORKERS)
+    loader: str | PathLike[str] | None = _loaded(None, "loader", choices=(*LOADERS, "none"))  # noqa: RUF009
+    data_source: str | None = _loaded(None, "choice", choices=SOURCES)
+    offers: str | PathLike[str] | Sequence[Offer] | None = _of_prices(None, "file", remote=False, answers=_PRICED)  # noqa: RUF009
+    spot: bool = _of_prices(False, "flag", answers=_PRICED)
+    marketplaces: bool = _of_prices(False, "flag", answers=_COSTS)
+    usd_per_hour: float | None = _of_prices(None, "usd", free=True, answers=_COSTS)
+    provider: str | None = _of_prices(None, "names", answers=_PRICED)
+    offer_region: str | None = _of_prices(None, "names", answers=_PRICED)
+    region: str | None = _of_prices(None, answers=("predict", "compare"))
+    anchors: Iterable[Anchor | Mapping[str, Any]] = worded((), "anchors", _ANCHOR, answers=_KNOWN)
+    measurements: Any = _of_model(None, "file")  # noqa: RUF009
+    method: str = _of_model("auto", "choice", choices=METHODS)
+    model: Model | str | PathLike[str] | None = _of_model(None, "file", remote=False)  # noqa: RUF009
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -533,22 +482,17 @@ class Plan:
     """
 
     # fmt: off
-    epochs: int = _planned(1, "Epochs to train.", "whole", low=1, high=1_000_000)
-    budget_usd: float | None = _planned(None, "US$ that the training may cost.", "usd", flag="--budget")
-    deadline_h: float | None = _planned(None,
-        "Hours that it may take; 90min, 1h30m, 2d and 3 weeks are understood, too.", "hours", flag="--deadline")
-    trials: int = _planned(1, "Trainings of a parameter search, per_gpu at a time on each GPU of an offer.", "whole",
-        low=1, high=1_000_000)
-    setup_minutes: float = _planned(0.0, "Minutes that are paid before training starts.", "number")
-    interruptions_per_day: float | None = _planned(None,
-        "How often spot machines are taken away, as you expect it; a restart takes the set-up minutes.", "number",
-        usual="none are counted")
-    checkpoint_seconds: float | None = _planned(None, "Seconds that writing a checkpoint takes.", "number")
-    checkpoint_minutes: float | None = _planned(None, "Minutes of training between checkpoints.", "number",
-        usual="those that lose the least, by Young's formula")
-    relative_to: str | None = _planned(None, "GPU to compare the others with.")
-    rank_by: str = _planned("cost", f"{', '.join(RANKINGS)}.", "choice", choices=RANKINGS)
-    all_offers: bool = _planned(False, "Rank every offer, not only the cheapest of each GPU.", "flag")
+    epochs: int = _planned(1, "whole", low=1, high=1000000)
+    budget_usd: float | None = _planned(None, "usd", flag="--budget")
+    deadline_h: float | None = _planned(None, "hours", flag="--deadline")
+    trials: int = _planned(1, "whole", low=1, high=1000000)
+    setup_minutes: float = _planned(0.0, "number")
+    interruptions_per_day: float | None = _planned(None, "number")
+    checkpoint_seconds: float | None = _planned(None, "number")
+    checkpoint_minutes: float | None = _planned(None, "number")
+    relative_to: str | None = _planned(None)
+    rank_by: str = _planned("cost", "choice", choices=RANKINGS)
+    all_offers: bool = _planned(False, "flag")
     # fmt: on
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from predictor.answers.measuring import WORTH_MEASURING_H, Measuring, measuring_of
 from predictor.answers.notes import (
-    MEASURE_IT,
+    REMEDIES,
     Note,
     Priority,
     Reason,
@@ -490,7 +490,7 @@ class _Words:
             return Priority.REMEDY, ""
         if measuring is None:
             wide = self.best.total_high_h > _WIDE * self.best.total_low_h
-            remedy = remedy_of(self.best.extrapolates) or (MEASURE_IT if wide else None)
+            remedy = remedy_of(self.best.extrapolates) or (REMEDIES["gpu"] if wide else None)
             return Priority.REMEDY, f"To narrow the interval: {remedy}." if remedy else ""
         saved_usd = measuring.regret_usd - measuring.regret_after_usd
         return Priority.VERBOSE if saved_usd < _WORTH_A_NOTE_USD else Priority.REMEDY, (
