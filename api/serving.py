@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from predictor.answers.resolved import OwnMeasurements
 
 _LOG = logging.getLogger("epochcast.model")
+_UNWATCHED_S = 0.02  # in which most calls end: a task that watches the client costs more than a tenth of one
 _KEPT_FITS = 8  # of measurements that came with questions, each some megabytes
 _Stamp = tuple[int, int, int]
 P = ParamSpec("P")
@@ -183,22 +184,26 @@ def serving_of(request: Request) -> ServingState:
 async def in_turn(
     request: Request, queue: Queue, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Run a call in its turn, once the body is read; it ends, with ClientDisconnect, as soon as its client goes."""
-    running = asyncio.ensure_future(queue.run(client_of(request), call, *args, **kwargs))
-    leaving = asyncio.ensure_future(_left(request))
+    """Run a call in its turn, once the body is read; it ends, with ClientDisconnect, soon after its client goes."""
+    loop, watching = asyncio.get_running_loop(), list[asyncio.Task[None]]()
+
+    async def watch() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        waiting.reschedule(loop.time())
+
+    begin = loop.call_later(_UNWATCHED_S, lambda: watching.append(loop.create_task(watch())))
     try:
-        await asyncio.wait((running, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not running.done():
-            raise ClientDisconnect
-        return running.result()
+        async with asyncio.timeout(None) as waiting:
+            return await queue.run(client_of(request), call, *args, **kwargs)
+    except TimeoutError:
+        if waiting.expired():
+            raise ClientDisconnect from None
+        raise
     finally:
-        running.cancel()
-        leaving.cancel()
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+        begin.cancel()
+        for watcher in watching:
+            watcher.cancel()
 
 
 def client_of(request: Request) -> str:

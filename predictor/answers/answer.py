@@ -8,6 +8,7 @@ of questions looks its rows up. numpy is all that they need (neither pandas nor 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property, lru_cache
@@ -280,7 +281,7 @@ def plain(values: Values) -> list[Any]:
     if not isinstance(values, np.ndarray):
         return list(values)
     numbers: list[Any] = values.tolist()
-    is_known = values.dtype.kind != "f" or not np.isnan(values).any()
+    is_known = values.dtype.kind != "f" or not math.isnan(sum(numbers))
     return numbers if is_known else [None if value != value else value for value in numbers]
 
 
@@ -324,7 +325,7 @@ def _header(names: tuple[str, ...]) -> pd.Index:
 
 @lru_cache(maxsize=16)
 def _texts(words: tuple[str | None, ...], codes: bytes, n_columns: int) -> list[Any]:
-    """Columns of `words[codes]` as pandas keeps texts, which no batch size changes: a sixth of a new question's time."""
+    """Columns of `words[codes]` as pandas keeps texts; no batch size changes them: a sixth of a new question's time."""
     import pandas as pd
 
     cells = pd.Index(words).array.take(np.frombuffer(codes, dtype=np.int64))
