@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from api.words import described
 from predictor.answers.answer import PredictionRow
 from predictor.answers.check import Checkup
 from predictor.answers.diff import Difference
@@ -51,9 +52,7 @@ MemoryPlanOut = _document(MemoryPlan, {"row": ComparisonRowOut})
 
 
 class _Answer(BaseModel):
-    covers: list[str] = Field(
-        description="What the times hold and what they leave out: a paragraph for each precision and memory format."
-    )
+    covers: list[str] = described("_Answer.covers")
     left_out: list[LeftOut] = _LEFT_OUT
 
 
@@ -129,18 +128,14 @@ class MemoryPlanAnswer(BaseModel):
     sentence: str
     lines: list[str] = Field(description="The best plan without each of its concessions, a sentence each.")
     best: MemoryPlanOut  # type: ignore[valid-type]
-    without: dict[str, MemoryPlanOut | None] = Field(  # type: ignore[valid-type]
-        description="By concession of the best plan the best without it; null where none fits."
-    )
+    without: dict[str, MemoryPlanOut | None] = described("MemoryPlanAnswer.without")  # type: ignore[valid-type]
 
 
 class ExplanationAnswer(BaseModel):
     """What the time is made of, for each GPU."""
 
     covers: list[str] = Field(description="What the times hold and what they leave out, for each GPU.")
-    covers_together: str = Field(
-        description="The same in a paragraph for all of them, as the command prints it."
-    )
+    covers_together: str = described("ExplanationAnswer.covers_together")
     left_out: list[LeftOut] = _LEFT_OUT
     explanations: list[ExplanationOut]  # type: ignore[valid-type]
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.problems import WORDS, problem
+from api.problems import problem
+from api.words import WORDS
 
 UNUSED_SETTINGS: list[str] = WORDS["unused_settings"]
 """Settings of earlier versions for bounds that the proxy holds now (proxy/nginx.conf)."""

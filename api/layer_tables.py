@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from api.words import described
 from predictor.catalogue.modes import CAPTURES, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
 from predictor.checks import MAX_BATCH_SIZE, MAX_IMAGE_SIZE, MAX_SAMPLES
 from predictor.cnns import layer_table
@@ -20,31 +21,18 @@ STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 ImageSize = Annotated[int, Field(ge=1, le=MAX_IMAGE_SIZE)]
 
+_COUNT = Annotated[int, Field(ge=0, le=10**13)] | None
 _SPECIAL: dict[str, Any] = {
-    "index": (
-        Annotated[int, Field(ge=0, lt=MAX_LAYERS)] | None,
-        Field(None, description="Its place, counted from 0."),
-    ),
+    "index": (Annotated[int, Field(ge=0, lt=MAX_LAYERS)] | None, described("LayerIn.index", None)),
     "name": (Annotated[str, Field(max_length=300)], ""),
     "type": (Literal[LAYER_TYPES], ...),
-    "kind": (
-        Literal[(*ACTIVATION_KINDS, RUNNING, *MEMORY_FORMATS)] | None,
-        Field(
-            None,
-            description="Of an activation; running: a batch norm in eval mode; a memory format: a permute to it.",
-        ),
-    ),
+    "kind": (Literal[(*ACTIVATION_KINDS, RUNNING, *MEMORY_FORMATS)] | None, described("LayerIn.kind", None)),
     "inputs": (
         Annotated[list[Annotated[int, Field(ge=-1, lt=MAX_LAYERS)]], Field(max_length=1000)] | None,
-        Field(
-            None, description="Indices of the layers that it reads, -1 being the image; null: the one before."
-        ),
+        described("LayerIn.inputs", None),
     ),
-    "parameters": (
-        Annotated[int, Field(ge=0, le=10**13)] | None,
-        Field(None, description="Trainable numbers; needed where a layer has weights."),
-    ),
-    "derived": (Annotated[int, Field(ge=0, le=10**13)] | None, None),
+    "parameters": (_COUNT, described("LayerIn.parameters", None)),
+    "derived": (_COUNT, None),
 }
 _OWN = ("index", "inputs", "parameters")
 _AS_SENT = tuple(column.name for column in fields(layer_table.Layer) if column.name not in _OWN)
@@ -122,9 +110,7 @@ class LayerTableIn(BaseModel):
     name: Name = "your CNN"
     image_size: ImageSize | None = Field(None, description="The height that the first layer reads, if null.")
     layers: Annotated[list[LayerIn], Field(min_length=1, max_length=MAX_LAYERS)]
-    warnings: Annotated[list[WarningIn], Field(max_length=20)] = Field(
-        [], description="Why an answer about it extrapolates, as the reader of the CNN found."
-    )
+    warnings: Annotated[list[WarningIn], Field(max_length=20)] = described("LayerTableIn.warnings", [])
     step: StepIn | None = None
 
 

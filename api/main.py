@@ -22,11 +22,12 @@ from api.hosts import KnownHosts, warn_of_unused_settings
 from api.observability import Metrics, Observed, logging_json
 from api.openapi import Examples, document
 from api.parsing import Answering, Q, example_answer
-from api.problems import WORDS, add_problem_handlers
+from api.problems import add_problem_handlers
 from api.questions import PredictionQuestion
 from api.routes import advice, calibrations, catalogue, cnns, health, measurements, predictions
 from api.serving import ServingState
 from api.settings import Settings
+from api.words import WORDS
 from predictor.answers.answer import answer
 from predictor.answers.question import Question
 

@@ -34,14 +34,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problems import problem
+from api.words import WORDS
 
-SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)
+SECURITY_HEADERS = tuple((name.encode(), value.encode()) for name, value in WORDS["security_headers"].items())
 """Headers of every answer; docs/security.md says what each prevents."""
 
 EXAMPLE = """# HELP epochcast_requests_total Requests answered.

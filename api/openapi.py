@@ -27,6 +27,7 @@ from api.questions import (
     MemoryPlanQuestion,
     PredictionQuestion,
 )
+from api.words import WORDS
 from predictor.answers.bounds import BOUNDS
 from predictor.answers.fit_memory import CONCESSIONS
 from predictor.answers.options import options_of
@@ -87,12 +88,7 @@ Examples = Mapping[str, Callable[[], Any]]
 """By operation: what answers it, where asking its route for its own example would not do."""
 
 _MOST_SHOWN = 2  # of a list
-_BOTTLENECKS = ("gpu", "host", "loading", "reading", "unknown")
-_OTHER_WORDS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("bottleneck", "fast_bottleneck"), _BOTTLENECKS), **dict.fromkeys(("bound", "because"), BOUNDS),
-    "verdict": ("normal", "slow", "fast", "unsure"), "binding": ("memory", "budget", "deadline"),
-    "data_exceeds": ("memory", "disk"), "concessions": CONCESSIONS,
-}  # fmt: skip
+_OTHER_WORDS = {**WORDS["words"], "bound": BOUNDS, "because": BOUNDS, "concessions": CONCESSIONS}
 """Words of fields that are no options."""
 
 

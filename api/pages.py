@@ -14,6 +14,7 @@ from fastapi import APIRouter, HTTPException, Request, Response
 
 from api.caching import File, file_response
 from api.queues import Queue
+from api.words import WORDS
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -30,13 +31,7 @@ DOCS_POLICY = (
 FOLDERS = {"web": Path(__file__).parent / "web", "docs": Path(__file__).parent / "static" / "swagger"}
 """Where the files of each page lie, by the first part of their path."""
 
-_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-}
+_TYPES: dict[str, str] = WORDS["media_types"]
 _PAGE = "index.html"
 _CSP = "Content-Security-Policy"
 _ASK_EACH_TIME = "no-cache"  # keep it, and ask whether it is still the same: an ETag answers in a few bytes

@@ -4,11 +4,9 @@ An unknown name of a field, parameter or path is refused with the nearest, never
 sent is quoted in short and made printable, since it may be anything.
 """
 
-import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, get_args
 
 from fastapi import FastAPI, Request
@@ -21,6 +19,7 @@ from starlette.routing import BaseRoute, Match
 
 from api.bodies import LARGER_TABLES
 from api.store.uploads import shortened
+from api.words import WORDS
 from predictor.answers.options import options_of
 from predictor.answers.question import Plan
 from predictor.errors import (
@@ -48,15 +47,6 @@ STATUS_OF: dict[type[EpochcastError], int] = {
     EpochcastError: 422,
 }
 """Status of each error; the first class that fits counts."""
-
-WORDS: dict[str, Any] = json.loads(Path(__file__).with_name("words.json").read_text("utf-8"))
-"""Texts of refusals and of the OpenAPI document.
-
-`titles`: of each status. `given`: what pydantic says of Python's types, in the words of JSON; `plain`: other beginnings
-of what it says. `in_rest`: next steps of the core, and those of who asks a service. `next_steps`: what to do, where the
-name of a field and the kind of error say it. `tags`: groups of routes. `unused_settings`: as of `api.hosts`.
-`no_cnn_or_two`: what no question is. `measurements`: examples of an upload, a search and a deletion.
-"""
 
 TITLES: dict[int, str] = {int(status): title for status, title in WORDS["titles"].items()}
 """What each status means here, in few words."""

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from api.layer_tables import STRICT, LayerTableIn, Name, inline_table
-from api.problems import WORDS
+from api.words import WORDS, described
 from predictor.answers.fit_memory import ALLOWED
 from predictor.answers.options import KINDS, Option, options_of, renewed
 from predictor.answers.question import ANCHOR_FIELDS, OPTIONS, RETIRED, Plan, Question
@@ -206,24 +206,13 @@ class CnnQuestion(BaseModel):
         )
     )
 
-    layer_table: LayerTableIn | None = Field(
-        None, description="A CNN of your own, instead of `cnn`; `POST /v1/cnns` makes it from an ONNX file."
-    )
+    layer_table: LayerTableIn | None = described("CnnQuestion.layer_table", None)
     answer: ClassVar[str] = "predict"
     """What it asks for, a word of `predictor.answers.options.ANSWERS`."""
 
-    cnn: Name | None = Field(
-        None, description="A CNN of the zoo: `GET /v1/cnns`. With its image size: `resnet18@32`."
-    )
-    batch_sizes: _BatchSizes | None = Field(
-        None, description="Null: those that fit are searched; comparisons use one common size."
-    )
-    measurements: _Rows = Field(
-        [],
-        description="A measurement table (docs/instrument.md) as at most 5,000 rows, or as columns of at most "
-        "10,000 cells, `{column: [cell, ...]}`: proxies' and operators' rows answer at once, those of this CNN are "
-        "anchors. `/v1/calibrations` takes stored ones.",
-    )
+    cnn: Name | None = described("CnnQuestion.cnn", None)
+    batch_sizes: _BatchSizes | None = described("CnnQuestion.batch_sizes", None)
+    measurements: _Rows = described("CnnQuestion.measurements", [])
 
     if TYPE_CHECKING:  # of each question's own fields and options, those that the service itself reads
         gpus: Any
@@ -254,18 +243,14 @@ _MemoryFormat: Any = Literal[MEMORY_FORMATS]
 class PredictionQuestion(_Predicted):
     """One CNN on many GPUs, at many batch sizes, precisions and memory formats."""
 
-    gpus: _Gpus = Field(
-        description="Names as drivers and people write them; `all` is every GPU that has the precision."
-    )
+    gpus: _Gpus = described("PredictionQuestion.gpus")
     precisions: Annotated[list[_Precision], Field(min_length=1, max_length=len(PRECISIONS))] | None = Field(
         None, description=f"Null: {options_of(Question)['precision'].usual}."
     )
     memory_formats: (
         Annotated[list[_MemoryFormat], Field(min_length=1, max_length=len(MEMORY_FORMATS))] | None
     ) = Field(None, description=f"Null: {options_of(Question)['memory_format'].usual}.")
-    form: Literal["rows", "columns"] = Field(
-        "rows", description="Rows, or columns: smaller and faster where there are many."
-    )
+    form: Literal["rows", "columns"] = described("PredictionQuestion.form", "rows")
 
 
 class ExplanationQuestion(_Explained):
@@ -285,19 +270,13 @@ class CheckQuestion(_Checked):
 
     gpu: Name | None = Field(None, description="The one that trains; needed, or `gpus`.")
     gpus: Annotated[list[Name], Field(min_length=1, max_length=1)] = Field([], description="`gpu` as a list.")
-    batch_size: _MiniBatch | None = Field(
-        None, description="Images of an iteration, on all GPUs; the CNN's usual ones if neither is given."
-    )
+    batch_size: _MiniBatch | None = described("CheckQuestion.batch_size", None)
     batch_sizes: _BatchSize | None = Field(None, description="`batch_size` as a list.")
-    epochs: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        1, description="Of the training, for what mending saves."
-    )
+    epochs: Annotated[int, Field(ge=1, le=1_000_000)] = described("CheckQuestion.epochs", 1)
     images_per_s: _Positive | None = Field(None, description="The training's speed, or one of the next two.")
     iteration_time_ms: _Positive | None = None
     epoch_time_s: _Positive | None = Field(None, description="It needs `data_set` or `samples`.")
-    waiting_share: Annotated[float, Field(ge=0, lt=1)] | None = Field(
-        None, description="Share of the time that the loop waits for its loader."
-    )
+    waiting_share: Annotated[float, Field(ge=0, lt=1)] | None = described("CheckQuestion.waiting_share", None)
 
     @model_validator(mode="after")
     def _one_training(self) -> "CheckQuestion":
@@ -350,13 +329,8 @@ class CalibrationQuestion(PredictionQuestion):
 
     most_keys: ClassVar[int] = 400_000
 
-    gpus: Annotated[list[Name], Field(max_length=MAX_GPUS)] = Field(
-        [], description="Those of the measurements, if none is given."
-    )
-    measurements: _ManyRows = Field(
-        [],
-        description="Rows or columns of a measurement table (docs/instrument.md), such as a quick profile's.",
-    )
+    gpus: Annotated[list[Name], Field(max_length=MAX_GPUS)] = described("CalibrationQuestion.gpus", [])
+    measurements: _ManyRows = described("CalibrationQuestion.measurements", [])
     stored: StoredRows | None = Field(None, description="Rows of the store, instead of `measurements`.")
 
     @model_validator(mode="after")
@@ -384,11 +358,9 @@ class MemoryPlanQuestion(_Compared):
 
     gpus: _FewGpus = Field(description="Names as drivers and people write them.")
     batch_sizes: _BatchSize = Field(description="Images of an iteration, on all GPUs; they stay.")
-    memory_gib: _Positive | None = Field(
-        None, description="Memory that may be used on each GPU; null: all of it."
-    )
-    allow: Annotated[list[_Allowed], Field(max_length=len(ALLOWED))] = Field(
-        [], description="What may change where nothing else holds the limits."
+    memory_gib: _Positive | None = described("MemoryPlanQuestion.memory_gib", None)
+    allow: Annotated[list[_Allowed], Field(max_length=len(ALLOWED))] = described(
+        "MemoryPlanQuestion.allow", []
     )
 
 

@@ -127,8 +127,9 @@ def shown_value(value: object) -> str:
 
 def as_list(values: object) -> list[object]:
     """Members of a sequence or set as a list; another value, also None, as its only member."""
-    is_one = isinstance(values, str | bytes) or not isinstance(values, Sequence | set | frozenset)
-    return [values] if is_one else list(values)
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence | set | frozenset):
+        return [values]
+    return list(values)
 
 
 def _as_integer(value: object) -> int | None:

@@ -14,6 +14,7 @@ from api.caching import KeptRoute
 from api.problems import only_known_parameters
 from api.questions import LISTED, is_served
 from api.serving import ServingState, in_turn, serving_of
+from api.words import WORDS, described
 from predictor.answers.options import KINDS, options_of
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.data_sets import TrainingSet, training_sets
@@ -35,10 +36,7 @@ router = APIRouter(
 
 _Name = Annotated[str, Query(min_length=1, max_length=200)]
 
-_ANSWERS = {
-    "predictions": "predict", "comparisons": "compare", "explanations": "explain", "checks": "predict",
-    "memory_plans": "compare", "differences": "predict",
-}  # fmt: skip
+_ANSWERS: dict[str, str] = WORDS["answers"]
 _UNSERVED = ("file", "share", "words", "sizes")  # kinds of options that no question over REST has
 _NEEDS = {"method": {name: "anchors" for name, entry in PREDICTORS.items() if entry.needs_runs}}
 
@@ -86,8 +84,8 @@ class KnownOption(BaseModel):
     needs: dict[str, str] = Field(description="Choices that mean something only beside another option.")
     low: float
     high: float | None = Field(description="Null: unbounded.")
-    answers: tuple[Annotated[str, Field(json_schema_extra={"enum": [*_ANSWERS]})], ...] = Field(
-        description="Questions that take it."
+    answers: tuple[Annotated[str, Field(json_schema_extra={"enum": [*_ANSWERS]})], ...] = described(
+        "KnownOption.answers"
     )
     listed: str | None = Field(description="Its name where a question about predictions takes several.")
 
@@ -97,11 +95,7 @@ class ModelCard(BaseModel):
 
     name: str
     trained_on: str
-    card: dict[str, Any] = Field(
-        description="All that was written down when it was fitted. `figures`: its errors on data that no fit saw, "
-        "the share of times inside their 90 % interval and the median half width of its ln; `accuracy`: errors of "
-        "baselines."
-    )
+    card: dict[str, Any] = described("ModelCard.card")
     methods: tuple[str, ...]
     hosts: list[str]
     measured_gpus: list[str]

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from pydantic_core import from_json
 from python_multipart import FormParser
 from python_multipart.exceptions import FormParserError
@@ -19,6 +19,7 @@ from api.caching import File, file_response, in_json
 from api.layer_tables import LayerTableIn
 from api.onnx_process import read_onnx
 from api.serving import client_of, in_turn, serving_of
+from api.words import described
 from predictor.checks import MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
@@ -54,9 +55,7 @@ class ReadCnn(BaseModel):
     parameters: int
     forward_flops_per_image: float
     training_flops_per_image: float
-    layer_table: LayerTableIn = Field(
-        description="Rows in the order in which they run; what is unknown is left out."
-    )
+    layer_table: LayerTableIn = described("ReadCnn.layer_table")
 
 
 @router.post(

@@ -7,10 +7,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from sqlalchemy import Engine, text
 
 from api.store.engine import reading
+from api.words import described
 from predictor.errors import StoreError
 
 ALIVE = "ok\n"
@@ -27,9 +28,7 @@ class Ready(BaseModel):
     model: str
     trained_on: str
     store: bool
-    model_problem: str | None = Field(
-        description="Why the model's file as it is now is not what answers; the model before it does."
-    )
+    model_problem: str | None = described("Ready.model_problem")
 
 
 @router.get(

@@ -19,11 +19,11 @@ from sqlalchemy import Engine
 
 from api.bodies import read_body
 from api.caching import File, file_response
-from api.problems import WORDS
 from api.serving import client_of, in_turn, serving_of
 from api.store.keys import ApiKey, find_key
 from api.store.measurements import Deletion, Stored, UploadReceipt, delete_upload, find_rows, store_rows
 from api.store.uploads import Table, csv_table, is_formula, json_table, rows_of
+from api.words import WORDS
 from predictor.errors import DataError
 from predictor.measurements.schema import COLUMNS
 from predictor.measurements.table import canonical_gpu_name
@@ -32,22 +32,10 @@ MAX_BODY_BYTES = 16 * 2**20
 _ATTRIBUTION = ("id", "upload", "key", "received_at")
 _FORMS: dict[str, Callable[[bytes], Table]] = {"text/csv": csv_table, "application/json": json_table}
 
-_EXAMPLE: dict[str, Any] = WORDS["measurements"]["row"]
-EXAMPLES: dict[str, dict[str, Any]] = WORDS["measurements"]["answers"]
+_EXAMPLES: dict[str, Any] = WORDS["measurements"]
+EXAMPLES: dict[str, dict[str, Any]] = _EXAMPLES["answers"]
 """What a new store answers to the example of an upload, then to a search, then to its deletion."""
 
-_LINES = f"{','.join(_EXAMPLE)}\n{','.join(map(str, _EXAMPLE.values()))}\n"
-_BODIES = {
-    form: {"schema": schema, "examples": {"one_row": {"value": value}}}
-    for form, schema, value in (
-        ("text/csv", {"type": "string", "format": "binary"}, _LINES),
-        ("application/json", {"$ref": "#/components/schemas/MeasurementRows"}, {"rows": [_EXAMPLE]}),
-    )
-}
-_FOUND = {
-    "application/json": {"schema": {"$ref": "#/components/schemas/FoundMeasurements"}},
-    "text/csv": {"schema": {"type": "string"}},
-}
 _Name = Annotated[str, Field(max_length=300, pattern=r"^[^\u0000]*$")]  # PostgreSQL refuses NUL in text
 
 _BEARER = HTTPBearer(
@@ -118,8 +106,8 @@ class Filters(BaseModel):
     summary="Upload measurements",
     operation_id="create_measurements",
     openapi_extra={
-        "parameters": [WORDS["measurements"]["encoding"]],
-        "requestBody": {"required": True, "content": _BODIES},
+        "parameters": [_EXAMPLES["encoding"]],
+        "requestBody": {"required": True, "content": _EXAMPLES["bodies"]},
     },
 )
 async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) -> UploadReceipt:
@@ -140,7 +128,7 @@ async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) 
     "",
     summary="Find measurements",
     operation_id="list_measurements",
-    responses={200: {"content": _FOUND}},
+    responses={200: {"content": _EXAMPLES["found"]}},
     response_class=Response,
 )
 async def find(request: Request, filters: Annotated[Filters, Query()]) -> Response:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
 from sqlalchemy import Connection, Engine, Select, and_, delete, func, insert, select, text, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -20,6 +19,7 @@ from api.store.engine import reading, writing
 from api.store.keys import now
 from api.store.tables import SEARCHABLE, api_keys, measurements, repeats, uploads
 from api.store.uploads import Row
+from api.words import described
 from predictor.errors import DataError, SchemaError
 
 if TYPE_CHECKING:
@@ -40,13 +40,9 @@ _INSERTS: dict[str, Callable[[Any], Any]] = {"sqlite": sqlite.insert, "postgresq
 class UploadReceipt:
     """What became of an upload. `ids` are its rows', in the order sent, new and known ones alike."""
 
-    upload: Annotated[
-        int, Field(description="Number of this upload; `GET /v1/measurements?upload=7` shows its new rows.")
-    ]
-    stored: Annotated[int, Field(description="Rows that were new, and are now committed.")]
-    duplicates: Annotated[
-        int, Field(description="Rows that were there already, or come twice in this upload.")
-    ]
+    upload: Annotated[int, described("UploadReceipt.upload")]
+    stored: Annotated[int, described("UploadReceipt.stored")]
+    duplicates: Annotated[int, described("UploadReceipt.duplicates")]
     ids: list[int]
 
 

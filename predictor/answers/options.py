@@ -18,9 +18,17 @@ from warnings import warn
 from predictor.checks import as_list, of_kind, positive_number, whole_number, yes_or_no
 from predictor.errors import EpochcastError, OutOfRangeError, RetiredOptionWarning, SchemaError, nearest
 
-ANSWERS = ("predict", "compare", "bulk", "cell", "watch", "explain", "parallel", "memory")
-"""What reads options: predictions, comparisons, tables of questions (for all rows, and in a row's own cell), watched
-trainings, explanations, ways to train on several GPUs, and the largest batch size."""
+ANSWERS = {
+    "predict": "a prediction",
+    "compare": "a comparison",
+    "bulk": "a table of questions",
+    "cell": "a row of a table",
+    "watch": "a watched training",
+    "explain": "an explanation, which is of an iteration on one GPU",
+    "parallel": "ways to share an iteration",
+    "memory": "the largest batch size",
+}
+"""What reads options, in words; ``bulk`` is for all rows of a table, ``cell`` in a row's own cell."""
 
 _BY_FLAGS = ContextVar("_BY_FLAGS", default=False)
 
@@ -301,19 +309,7 @@ def check_read(question: Any, answer: str) -> None:
             continue
         value, default = getattr(question, name), declared.default
         if value is not default and not (isinstance(value, str | int | float | tuple) and value == default):
-            raise SchemaError(f"{declared.shown} has no effect on {_IN_WORDS[answer]}. Leave it out.")
-
-
-_IN_WORDS = {
-    "predict": "a prediction",
-    "compare": "a comparison",
-    "bulk": "a table of questions",
-    "cell": "a row of a table",
-    "watch": "a watched training",
-    "explain": "an explanation, which is of an iteration on one GPU",
-    "parallel": "ways to share an iteration",
-    "memory": "the largest batch size",
-}
+            raise SchemaError(f"{declared.shown} has no effect on {ANSWERS[answer]}. Leave it out.")
 
 
 @cache

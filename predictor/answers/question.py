@@ -86,6 +86,12 @@ _FOLLOWED = (
 OF_EPOCHS = ("validation_samples", "drop_last", "framework_loop")
 """Options that only an epoch has, and so only a question with samples or a data set."""
 
+_BY_CNN = (
+    ("framework", is_chainer, "chainer", "CNNs are Chainer's"),
+    ("capture", is_compiled, "compile", "modules are compiled"),
+)
+"""Options that follow from the CNN's own class where they are not given."""
+
 _planned = partial(worded, panel=_PLAN, answers=("compare",))
 
 # fmt: off
@@ -195,18 +201,11 @@ class Question:
                     f"{named('gradient_accumulation')} {self.gradient_accumulation}: the recorded step runs its "
                     f"mini-batch in {step.parts} parts. Leave it out, or record the step as it is to be trained."
                 ).about("gradient_accumulation")
-        if self.framework == options_of(type(self))["framework"].default and any(map(is_chainer, cnns)):
-            if not all(map(is_chainer, cnns)):
-                raise SchemaError(
-                    "some of these CNNs are Chainer's, and others are not. Ask about one at a time."
-                )
-            object.__setattr__(self, "framework", "chainer")
-        if self.capture == "eager" and any(map(is_compiled, cnns)):
-            if not all(map(is_compiled, cnns)):
-                raise SchemaError(
-                    "some of these modules are compiled, and others are not. Ask about one at a time."
-                )
-            object.__setattr__(self, "capture", "compile")
+        for name, is_so, value, words in _BY_CNN:
+            if getattr(self, name) == options_of(type(self))[name].default and any(map(is_so, cnns)):
+                if not all(map(is_so, cnns)):
+                    raise SchemaError(f"some of these {words}, and others are not. Ask about one at a time.")
+                object.__setattr__(self, name, value)
         if self.batch_sizes is not None:
             object.__setattr__(self, "batch_sizes", batch_sizes_of(self.batch_sizes, named("batch_size")))
             if step is not None and step.parts > 1:

@@ -200,7 +200,8 @@ class ResolvedQuestion:
 
     def _options_of(self, kind: type[Options]) -> Options:
         """The question's options of this kind."""
-        return kind(*_values_of(kind)(self.question))
+        kind_: Any = kind
+        return kind(*_values_of(kind_)(self.question))
 
     @cached_property
     def habits(self) -> Habits:
@@ -487,7 +488,7 @@ class ResolvedQuestion:
 
 
 @cache
-def _values_of(kind: type[Any]) -> attrgetter[tuple[Any, ...]]:
+def _values_of(kind: Any) -> attrgetter[tuple[Any, ...]]:
     """Gives the values that a question has of the fields of a dataclass, in their order."""
     return attrgetter(*(column.name for column in fields(kind)))
 

@@ -96,11 +96,11 @@ class Mode:
         return self.capture in COMPILED
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value, choices = getattr(self, field.name), _CHOICES.get(field.name)
-            if choices is not None and value not in choices:
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
                 raise SchemaError(
-                    f"{field.name} {value!r} is not known. Nearest: {nearest(str(value), choices)}; "
+                    f"{name} {value!r} is not known. Nearest: {nearest(str(value), choices)}; "
                     f"known: {', '.join(choices)}."
                 )
 

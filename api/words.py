@@ -1,0 +1,22 @@
+"""Texts of the service that are data: `words.json`.
+
+`titles`: of each status. `given`: what pydantic says of Python's types, in the words of JSON; `plain`: other beginnings
+of what it says. `in_rest`: next steps of the core, and those of who asks a service. `next_steps`: what to do, where the
+name of a field and the kind of error say it. `tags`: groups of routes. `unused_settings`: as of `api.hosts`.
+`no_cnn_or_two`: what no question is. `measurements`: an upload, a search and a deletion, with examples. `fields`: what
+fields of documents are; `words`: which words some of them hold. `media_types`: of files, by their ending.
+`security_headers`: of every answer. `answers`: what each question asks for (`predictor.answers.options.ANSWERS`).
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+WORDS: dict[str, Any] = json.loads(Path(__file__).with_name("words.json").read_text("utf-8"))
+
+
+def described(name: str, default: Any = ...) -> Any:
+    """A field of a pydantic model, as ``Model.field``, with its description."""
+    return Field(default, description=WORDS["fields"][name])
