@@ -293,19 +293,20 @@ def frame_of(columns: Mapping[str, Values]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    words, codes = list[Any](), list[NDArray[Any]]()
-    arrays_of: dict[Any, dict[int, Any]] = {np.dtype(float): {}, np.dtype(object): {}, None: {}}
+    words, codes, of_texts = list[Any](), list[NDArray[Any]](), list[int]()
+    arrays_of: dict[str, dict[int, NDArray[Any]]] = {"d": {}, "O": {}}  # by the character of their type
     for place, column in enumerate(columns.values()):
         values = column if isinstance(column, np.ndarray) else _typed(column)
         if isinstance(values, Coded):
             codes.append(values.codes + len(words))
             words += values.words
-        arrays_of.setdefault(getattr(values, "dtype", None), {})[place] = values
-    of_texts, n = arrays_of.pop(None), len(codes[0])
-    texts = _texts(tuple(words), np.concatenate(codes).tobytes(), len(of_texts))
+            of_texts.append(place)
+        else:
+            arrays_of.setdefault(values.dtype.char, {})[place] = values
+    texts, n = _texts(tuple(words), np.concatenate(codes).tobytes(), len(codes)), len(codes[0])
     if texts[0].dtype != "str" or not hasattr(pd.api, "internals"):  # before pandas 3, or as it was
         return pd.DataFrame({name: plain(values) for name, values in columns.items()})
-    of_floats, of_objects = arrays_of[np.dtype(float)], arrays_of[np.dtype(object)]
+    of_floats, of_objects = arrays_of["d"], arrays_of["O"]
     is_unknown = np.isnan(np.array(list(of_floats.values()))).all(axis=1).tolist()
     for place in compress(list(of_floats), is_unknown):
         of_objects[place] = np.full(of_floats.pop(place).shape, None)

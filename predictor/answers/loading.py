@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.answers.grid import ENDS
-from predictor.answers.question import LoadingOptions, named
+from predictor.answers.question import named
 from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.hosts import slowness_of_cpu
 from predictor.catalogue.loading_rates import LOADERS, USUAL_LOADER, Loader, find_loader, find_source
@@ -215,11 +215,6 @@ class _Images:
     image_size: int
 
     @property
-    def options(self) -> LoadingOptions:
-        """How they are loaded."""
-        return self.resolved.loading
-
-    @property
     def stored(self) -> str:
         """How they are stored."""
         data_set, measured = self.resolved.data_set, self.resolved.input
@@ -230,12 +225,12 @@ class _Images:
     @property
     def loader(self) -> Loader:
         """The loader asked for, or the usual one."""
-        loader = self.options.loader
+        loader = self.resolved.loading.loader
         return find_loader(loader if loader in LOADERS else USUAL_LOADER, self.stored)
 
     def feed(self, vcpus: float | Array, vcpus_spread: float | Array = 1.0, bound: str = "") -> Feed:
         """What feeds machines of these vCPUs, within a factor; `bound` are words on the vCPUs."""
-        options, rates = self.options, self._rates()
+        options, rates = self.resolved.loading, self._rates()
         in_all = options.rate_of("machine")
         if in_all is not None:
             rate = f"{in_all:,.0f} images/s on each machine as given"
@@ -262,7 +257,7 @@ class _Images:
 
     def feed_of_workers(self) -> Feed:
         """Of the workers asked for: where several were measured together, their rates on that machine."""
-        feed, measured, options = self.feed(math.inf), self.resolved.input, self.options
+        feed, measured, options = self.feed(math.inf), self.resolved.input, self.resolved.loading
         if measured is None or measured.most_workers <= 1:
             return feed
         n_gpus = self.resolved.team.per_node
@@ -283,7 +278,7 @@ class _Images:
         return replace(feed, words=words)
 
     def _workers_in_words(self) -> str:
-        options = self.options
+        options = self.resolved.loading
         together = options.workers_of("machine")
         if together is not None:
             return f"{together} workers on each machine"
@@ -291,7 +286,7 @@ class _Images:
 
     def _rates(self) -> _Rates:
         """Rates as asked, else as measured, else those of the tables; infinite where that of all workers is given."""
-        options, data_set, measured = self.options, self.resolved.data_set, self.resolved.input
+        options, data_set, measured = self.resolved.loading, self.resolved.data_set, self.resolved.input
         if options.rate_of("machine") is not None:
             return _Rates(math.inf, math.inf, MEASURED_SPREAD)
         if measured is not None and data_set is not None and data_set.stored != measured.stored:
@@ -317,7 +312,7 @@ class _Images:
 
     def _measured_rates(self, measured: InputMeasurement, share: float) -> _Rates:
         """Rates of each of the workers asked for, where several were measured together; of one where none were."""
-        options, ratio = self.options, self._rate_ratio(measured)
+        options, ratio = self.resolved.loading, self._rate_ratio(measured)
         workers = (
             options.workers_of("machine") or (options.workers_of("gpu") or 0) * self.resolved.team.per_node
         )
@@ -353,8 +348,8 @@ class _Images:
         1 to 16 workers on 16 vCPUs beside an H100 fall so in the logarithm: by 0.68 from 1 to 16 where JPEGs are
         decoded.
         """
-        loader, between = self.loader, self.options.between
-        source = find_source(self.options.data_source or "memory")
+        loader, between = self.loader, self.resolved.loading.between
+        source = find_source(self.resolved.loading.data_source or "memory")
         slowness = slowness_of_cpu(self.resolved.question.host)
         image_us = loader.sample_us(data_set.megapixels, self.image_size, data_set.channels)
         core_us = (image_us + source.cpu_us) * slowness
@@ -365,10 +360,10 @@ class _Images:
 
     def _reading(self) -> float:
         """Samples per second that the source gives a machine; infinite where none is named."""
-        if self.options.data_source is None:
+        if self.resolved.loading.data_source is None:
             return math.inf
         data_set, measured = self.resolved.data_set, self.resolved.input
-        source = find_source(self.options.data_source)
+        source = find_source(self.resolved.loading.data_source)
         if math.isinf(source.read_mb_per_s):
             return math.inf
         if data_set is not None:
@@ -376,6 +371,6 @@ class _Images:
         if measured is not None:
             return source.read_mb_per_s / measured.mean_mb
         raise SchemaError(
-            f"{named('data_source')} {self.options.data_source!r}: how large an image is stored is not known. Pass a "
-            f"data set, or the file of `epochcast profile input` as {named('loader')}."
+            f"{named('data_source')} {self.resolved.loading.data_source!r}: how large an image is stored is not known. "
+            f"Pass a data set, or the file of `epochcast profile input` as {named('loader')}."
         ).about("data_source")

@@ -115,13 +115,13 @@ class Offers:
 
     @cached_property
     def billing(self) -> Array:
-        """`billing_h` of each, of shape (2, n_offers)."""
+        """Hours of `billing_h` of every offer, (2, n_offers)."""
         hours = [billing_h(offer.provider if offer else "") for offer in self.offers]
         return np.array(hours).reshape(-1, 2).T
 
     @cached_property
     def vcpus(self) -> Array:
-        """Number of vCPUs of each, as of `vcpus_of`."""
+        """Number of vCPUs of every offer, as of `vcpus_of`."""
         return vcpus_of(self.offers)[0]
 
 

@@ -64,18 +64,13 @@ _TIMES = (*_TEAMS, "explain")
 _MEMORY = (*_TIMES, "memory")
 _KNOWN = (*_COSTS, "watch", "parallel", "explain")
 
-_TRAINING = "How it is trained"
-_LOADING = "Loading of images"
-_PRICES = "Prices"
-_MODEL = "Model"
-_PLAN = "The training"
 _ANCHOR = "A measurement of this CNN, to predict from"
 
-_trained, _of_prices = partial(worded, panel=_TRAINING), partial(worded, panel=_PRICES)
+_trained, _of_prices = partial(worded, panel="How it is trained"), partial(worded, panel="Prices")
 _timed = partial(_trained, answers=_TIMES)
 _shared = partial(_trained, answers=_TEAMS)
-_loaded = partial(worded, panel=_LOADING, answers=_LOADED)
-_of_model = partial(worded, panel=_MODEL, answers=_KNOWN)
+_loaded = partial(worded, panel="Loading of images", answers=_LOADED)
+_of_model = partial(worded, panel="Model", answers=_KNOWN)
 _FOLLOWED = (
     *("framework", "precision", "memory_format", "optimizer", "capture", "parallel"),
     *Habits._fields,
@@ -92,7 +87,7 @@ _BY_CNN = (
 )
 """Options that follow from the CNN's own class where they are not given."""
 
-_planned = partial(worded, panel=_PLAN, answers=("compare",))
+_planned = partial(worded, panel="The training", answers=("compare",))
 
 # fmt: off
 ANCHOR_FIELDS = {

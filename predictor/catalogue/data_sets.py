@@ -62,9 +62,11 @@ class TrainingSet:
         )
 
 
+@lru_cache(maxsize=1)
 def training_sets() -> Mapping[str, TrainingSet]:
     """Every data set of ``data_sets.csv`` by name, in its order."""
-    return MappingProxyType(_training_sets())
+    rows = read_rows(TrainingSet, data_file("data_sets.csv"), name="data_set")
+    return MappingProxyType({training_set.name: training_set for training_set in rows})
 
 
 _OTHER_NAMES = {
@@ -86,7 +88,7 @@ def find_training_set(name: str) -> TrainingSet:
     >>> find_training_set("CIFAR-100").samples
     50000
     """
-    data_sets = _training_sets()
+    data_sets = training_sets()
     by_key = {other_name.replace("_", ""): data_set for other_name, data_set in data_sets.items()}
     key = "".join(character for character in name.casefold() if character.isalnum())
     training_set = by_key.get(_OTHER_NAMES.get(key, key))
@@ -96,11 +98,3 @@ def find_training_set(name: str) -> TrainingSet:
             f"Known: {', '.join(data_sets)}. For any other, pass its number of samples."
         ).about("data_set")
     return training_set
-
-
-@lru_cache(maxsize=1)
-def _training_sets() -> dict[str, TrainingSet]:
-    return {
-        training_set.name: training_set
-        for training_set in read_rows(TrainingSet, data_file("data_sets.csv"), name="data_set")
-    }

@@ -59,15 +59,15 @@ def run_samples(
         )
     if drop_last or loop in _DROPPING:
         training -= training % batch_size
-    if (dropped := (training == 0) & (np.asarray(samples) > 0)).any():
-        n, size = (
-            int((zeros + np.asarray(numbers, dtype=np.int64))[dropped].flat[0])
-            for numbers in (samples, batch_size)
-        )
-        raise SchemaError(
-            f"{n:,} samples are no mini-batch of {size:,}, and the loop drops what is less. Pass a batch size up to "
-            f"{n:,}, or another loop."
-        )
+        if (dropped := (training == 0) & (np.asarray(samples) > 0)).any():
+            n, size = (
+                int((zeros + np.asarray(numbers, dtype=np.int64))[dropped].flat[0])
+                for numbers in (samples, batch_size)
+            )
+            raise SchemaError(
+                f"{n:,} samples are no mini-batch of {size:,}, and the loop drops what is less. Pass a batch size up "
+                f"to {n:,}, or another loop."
+            )
     return training, validation
 
 
