@@ -33,7 +33,7 @@ def with_defaults(
     They are of the nearest file in this folder or those above it. SchemaError, which names the file, if it cannot be
     read, or has an unknown option or a wrong value; an error about an option of the file names it, too.
     """
-    paths = filter(os.path.isfile, _places(os.getcwd()))  # noqa: PTH109, PTH113 - for every question
+    paths = filter(os.path.isfile, _places(os.getcwd()))  # noqa: PTH109 - for every question
     files = ((path, _read(path, path.stat().st_mtime_ns)) for path in paths)
     path, options = next(((path, options) for path, options in files if options is not None), (None, {}))
     replaced = {*typed, *(name for option in typed for name in _REPLACES.get(option, ()))}
