@@ -37,29 +37,15 @@ def test_there_is_a_row_for_each_cnn_gpu_and_batch_size_and_the_model_is_asked_o
     assert [(row.cnn, row.gpu, row.batch_size) for row in rows] == list(product(cnns, gpus, (32, 64)))
 
 
-NO_EPOCH = {"epoch_time_s": None, "iterations_per_epoch": None, "cost_usd": None}
-NO_COST = {"offer": "no offer", "cost_usd": None, "priced_on": None}
-
-
-@pytest.mark.parametrize(
-    ("question", "columns"),
-    [
-        ({"samples": 1024}, {"iterations_per_epoch": 16}),  # rounded up
-        ({"gpus": "A100-SXM4-40GB"}, {"offer": "cloud eight-a100", "offer_gpu_count": 8, "gpus_used": 1}),
-        ({"gpus": "H200", "samples": 1000}, NO_COST),
-        ({"gpus": "K80", "samples": 1000}, NO_COST),  # its offers are old, or half a GPU
-        ({}, NO_EPOCH | {"memory_estimate_validated": True}),
-        ({"framework": "tensorflow"}, {"memory_estimate_validated": False}),  # its peaks were not measured
-        ({"cnn": "vgg_cifar", "data_set": "cifar100"}, {"iterations_per_epoch": 782, "image_size": 32}),
-        ({"cnn": "inception_v3", "data_set": "imagenet"}, {"image_size": 299}),  # resized for each CNN
-        ({"cnn": zoo_cnn("resnet18", 64), "data_set": "cifar10"}, {"image_size": 64}),
-        ({"gpus": "H200"}, {"method": "roofline", "trained_on": "a formula"}),
-        ({"gpus": "H200"}, {"extrapolates": (Reason("gpu", "not measured", REMEDIES["gpu"]),)}),
-    ],
-)
+@each_row
 def test_columns_follow_from_the_question(ask, question, columns):
     (row,) = ask(**question)
     assert {name: getattr(row, name) for name in columns} == columns
+
+
+def test_an_extrapolation_has_its_reason_and_a_layer_table_its_own_image_size(ask):
+    assert ask(gpus="H200")[0].extrapolates == (Reason("gpu", "not measured", REMEDIES["gpu"]),)
+    assert ask(zoo_cnn("resnet18", 64), data_set="cifar10")[0].image_size == 64
 
 
 def epoch_s(iteration_ms):

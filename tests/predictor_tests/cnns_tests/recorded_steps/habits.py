@@ -95,15 +95,6 @@ def plain_classifier() -> Step:
 
 
 @recorded
-def frozen_batch_norms() -> Step:
-    module = classifier()
-    for child in module.modules():
-        if isinstance(child, nn.BatchNorm2d):
-            child.eval().requires_grad_(False)
-    return supervised(module)
-
-
-@recorded
 def features_without_gradients() -> Step:
     def forward(self: Any, x: Any) -> Any:
         with torch.no_grad():
@@ -257,19 +248,6 @@ class UNet(nn.Module):
     def forward(self, x: Any) -> Any:
         low = self.down(x)
         return self.out(torch.cat([low, self.up(self.deep(low))], 1))
-
-
-@recorded
-def super_resolution_with_perceptual_loss() -> Step:
-    layers = [block(3, 16), nn.Conv2d(16, 12, 3, padding=1), nn.PixelShuffle(2)]
-    module, critic = nn.Sequential(*layers), backbone().eval().requires_grad_(False)
-    x, y = images(), images(3, 2 * SIZE, 2 * SIZE)
-
-    def loss() -> torch.Tensor:
-        out = module(x)
-        return F.l1_loss(out, y) + F.mse_loss(critic(out), critic(y))
-
-    return trained_by(loss, sgd(module))
 
 
 @recorded
