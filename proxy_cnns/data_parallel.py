@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from predictor.errors import DeviceOutOfMemoryError, EpochcastError, ProfilingError, SchemaError
-from proxy_cnns.backends.protocol import Launches
+from proxy_cnns.backends.protocol import Launches, Prepared
 from proxy_cnns.backends.torch.data_parallel import ParallelTorch, all_reduces_at_once
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.profiler import FEWEST, LIMITS, Limits
@@ -149,8 +149,12 @@ class _Team:
         )
 
 
-class _Together:
-    """A configuration that runs on several GPUs; see `proxy_cnns.backends.protocol.Prepared`."""
+class _Together(Prepared):
+    """A configuration that runs on several GPUs.
+
+    What is not told here is None: a GPU's time would include its wait for the others, and algorithms are noted of one
+    GPU only.
+    """
 
     def __init__(self, team: _Team, configuration: Configuration) -> None:
         self._team, self._n = team, configuration.replicas.n_gpus
@@ -169,10 +173,6 @@ class _Together:
         """The reason why nothing is captured."""
         return "an iteration measured for several GPUs is not captured"
 
-    def gpu_times_ms(self, n: int) -> None:  # noqa: ARG002
-        """None: a GPU's time would include its wait for the others."""
-        return
-
     def host_time_ms(self, n: int) -> float:
         """Time that the slowest host process needs to enqueue one iteration."""
         return float(max(self._team.ask(self._n, "host_time_ms", n)))
@@ -181,14 +181,6 @@ class _Together:
         """Most memory of any GPU."""
         peaks = self._team.ask(self._n, "peak_memory_mib")
         return None if None in peaks else float(max(peaks))
-
-    def conv_algorithms(self) -> None:
-        """None: algorithms are noted of one GPU only."""
-        return
-
-    def compile_s(self) -> None:
-        """None: nothing is compiled."""
-        return
 
     def close(self) -> None:
         """Free everything on every GPU; processes that lost each other hold nothing."""

@@ -4,15 +4,13 @@ They decide what a preset leaves out and how long a plan takes. They are within 
 times, and are never written into a measurement table.
 """
 
-from collections.abc import Iterable
-from functools import lru_cache
 from math import prod
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.compiled import compile_seconds
 from predictor.operators.memory import peak_memory_gib
-from predictor.operators.operators import Operator, operators_of
+from predictor.operators.operators import operators_of
 from predictor.operators.work import operator_work
 from proxy_cnns.configuration import Configuration, Subject
 
@@ -45,7 +43,8 @@ def estimated_ms(subject: Subject, batch_size: int, mode: Mode, on_cpu: bool = F
     flop_per_s = _CPU_FLOP_PER_S if on_cpu else _FLOP_PER_S[mode.precision]
     bytes_per_s = _CPU_BYTES_PER_S if on_cpu else _BYTES_PER_S
     total = 0.0
-    for operator, count in _operators(subject):
+    operators = {subject.operator: 1} if subject.operator is not None else operators_of(_table(subject))
+    for operator, count in operators.items():
         flops, elements, fixed_elements, fixed_bytes, _, _ = operator_work(operator)
         slow = _GROUPED if (operator.groups or 1) > 1 else 1
         moved = batch_size * elements * slow * element_bytes + 4 * fixed_elements + fixed_bytes
@@ -59,7 +58,10 @@ def estimated_memory_gib(subject: Subject, batch_size: int, mode: Mode) -> float
     if subject.operator is None:
         return peak_memory_gib(_table(subject), batch_size, mode)
     element_bytes = 2 if _is_half(mode) else 4
-    elements = _map_elements(subject.operator)
+    sides = ("in", "out") if subject.operator.type != "optimizer" else ()
+    dimensions = ("channels", "height", "width")  # of one image's maps, read and written
+    maps = ((getattr(subject.operator, f"{side}_{name}") or 1 for name in dimensions) for side in sides)
+    elements = sum(map(prod, maps))
     return (batch_size * 2 * elements * element_bytes + 16 * subject.operator.parameters) / 2**30 + 0.5
 
 
@@ -73,20 +75,6 @@ def estimated_seconds(configuration: Configuration) -> float:
 
 def _is_half(mode: Mode) -> bool:
     return mode.precision.startswith(("amp", "fp16"))
-
-
-@lru_cache(maxsize=65536)
-def _map_elements(operator: Operator) -> int:
-    """Numbers of one image's maps, read and written."""
-    sides = ("in", "out") if operator.type != "optimizer" else ()
-    dimensions = ("channels", "height", "width")
-    return sum(prod(getattr(operator, f"{side}_{name}") or 1 for name in dimensions) for side in sides)
-
-
-def _operators(subject: Subject) -> Iterable[tuple[Operator, float]]:
-    if subject.operator is not None:
-        return ((subject.operator, 1),)
-    return operators_of(_table(subject)).items()
 
 
 def _table(subject: Subject) -> LayerTable:

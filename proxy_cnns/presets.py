@@ -56,7 +56,7 @@ class Preset:
 
 
 PRESETS: dict[str, dict[str, Any]] = json.loads(data_file("profiles/presets.json").read_text("utf-8"))
-"""Presets without arguments: fields of `Preset`, and what `_subjects` reads."""
+"""Presets without arguments: fields of `Preset`, and what `_shipped` reads."""
 
 CNN_PREFIXES = ("cnn", "targets")
 """Presets of named CNNs: ``cnn:NAME`` and ``targets:NAME,...``."""
@@ -71,7 +71,12 @@ def preset(name: str) -> Preset:
     """
     family, colon, cnns = name.partition(":")
     if colon and cnns.strip() and family in CNN_PREFIXES:
-        return _of_cnns(name)
+        batch_sizes, modes = tuple(PRESETS["targets"]["batch_sizes"]), (Mode(precision="tf32"),)
+        if family == "targets":
+            subjects = tuple(map(target_subject, cnns.split(",")))
+            return Preset(name, PRESETS["targets"]["about"], subjects, batch_sizes, modes)
+        subjects = operator_subjects(distinct_operators([named_table(cnns)]))
+        return Preset(name, f"operators of {cnns}", subjects, batch_sizes, modes, limit_ms=60, limit_gib=60)
     if family in CNN_PREFIXES and name not in PRESETS:
         raise SchemaError(
             f"preset {name!r} names no CNN behind the colon. Try: {family}:resnet50, {family}:resnet50@64 or "
@@ -153,23 +158,8 @@ def operator_subjects(operators: Sequence[Operator]) -> tuple[Subject, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Part of the list that a mode gets, of each shape at its first or second batch size.
-
-    `products` of convolutions and dense layers, `light` of all else, as shares of those in the list; `slow` is the
-    number of grouped convolutions where each costs 0.1 to 1.9 s at its first call: in channels-last and in fp16.
-    """
-
-    mode: str
-    products: float
-    light: float
-    slow: int | None = None
-    second: bool = False
-
-
 def sampled_blocks(
-    subjects: Sequence[Subject], shares: Sequence[Share], batch_sizes: Sequence[int]
+    subjects: Sequence[Subject], shares: Sequence[Mapping[str, Any]], batch_sizes: Sequence[int]
 ) -> tuple[Block, ...]:
     """A sample of operators in every mode, in the order to measure it in.
 
@@ -179,8 +169,11 @@ def sampled_blocks(
     of the batch sizes, half of the list apart: with the same number of rows, trees fitted on two batch sizes of every
     shape missed the zoo's CNNs by 7 % at batch size 8; fitted on all shapes at 64 and half of them at 16, by 10 %.
 
-    `subjects`: operators, in an order in which every first part is spread over the list. `shares`: in the order to
-    measure them in: an early end leaves every mode coarse rather than a mode missing.
+    `subjects`: operators, in an order in which every first part is spread over the list. `shares`: what each `mode`
+    gets, in the order to measure them in: an early end leaves every mode coarse rather than a mode missing. `products`
+    of convolutions and dense layers, `light` of all else, as shares of those in the list, each shape at its first or,
+    with `second`, its second batch size; `slow` is the number of grouped convolutions where each costs 0.1 to 1.9 s at
+    its first call: in channels-last and in fp16.
     """
     kinds: tuple[list[Subject], ...] = ([], [], [])
     slow, products, light = kinds
@@ -196,12 +189,12 @@ def sampled_blocks(
     measured: set[tuple[Mode, int, Subject]] = set()
     blocks = []
     for share in shares:
-        mode = mode_of(share.mode)
-        n_slow = share.products * len(slow) if share.slow is None else share.slow
-        sampled = products[: round(share.products * len(products))] + light[: round(share.light * len(light))]
-        sampled += slow[: round(n_slow)]
+        mode = mode_of(share["mode"])
+        sampled = products[: round(share["products"] * len(products))]
+        sampled += light[: round(share["light"] * len(light))]
+        sampled += slow[: round(share.get("slow", share["products"] * len(slow)))]
         for position, batch_size in enumerate(batch_sizes):
-            first = (position - len(batch_sizes) // 2 * share.second) % len(batch_sizes)
+            first = (position - len(batch_sizes) // 2 * share.get("second", False)) % len(batch_sizes)
             new = tuple(
                 subject
                 for subject in sampled
@@ -212,36 +205,33 @@ def sampled_blocks(
     return tuple(blocks)
 
 
-def _subjects(entry: Mapping[str, Any]) -> tuple[Subject, ...]:
-    """Subjects of an entry of `PRESETS`, by the name of what makes them."""
-    match entry["subjects"]:
-        case "designed":
-            return operator_subjects(designed_operators(entry["scale"]) + common_operators(entry["cnns"]))
-        case "zoo":
-            return operator_subjects(distinct_operators([zoo_cnn(name) for name in zoo_names()]))
-        case "proxies":
-            tables = {name: proxy_table(name) for name in FOUNDING_PROXIES}
-            return tuple(Subject("proxy", name, table.image_size, table) for name, table in tables.items())
-    return tuple(map(target_subject, entry["cnns"]))
-
-
 def _shipped(name: str) -> Preset:
-    """A preset of `PRESETS`."""
+    """A preset of `PRESETS`, whose `subjects` names what makes them."""
     entry = PRESETS[name]
     blocks: tuple[Block, ...] = ()
-    if entry["subjects"] == "trainings":
-        blocks = tuple(
-            Block(mode, size, operator_subjects(operators))
-            for modes, sizes, operators in training_operators()
-            for mode in modes
-            for size in sizes
-        )
-        subjects = tuple(dict.fromkeys(subject for block in blocks for subject in block.subjects))
-    else:
-        subjects = _subjects(entry)
+    match entry["subjects"]:
+        case "designed":
+            operators = designed_operators(entry["scale"]) + common_operators(entry["cnns"])
+            subjects = operator_subjects(operators)
+        case "zoo":
+            subjects = operator_subjects(distinct_operators([zoo_cnn(cnn) for cnn in zoo_names()]))
+        case "proxies":
+            tables = {proxy: proxy_table(proxy) for proxy in FOUNDING_PROXIES}
+            subjects = tuple(
+                Subject("proxy", proxy, table.image_size, table) for proxy, table in tables.items()
+            )
+        case "trainings":
+            blocks = tuple(
+                Block(mode, size, operator_subjects(operators))
+                for modes, sizes, operators in training_operators()
+                for mode in modes
+                for size in sizes
+            )
+            subjects = tuple(dict.fromkeys(subject for block in blocks for subject in block.subjects))
+        case _:
+            subjects = tuple(map(target_subject, entry["cnns"]))
     if "sample" in entry:
-        shares = [Share(**share) for share in entry["sample"]]
-        blocks = sampled_blocks(subjects, shares, entry["sampled_batch_sizes"])
+        blocks = sampled_blocks(subjects, entry["sample"], entry["sampled_batch_sizes"])
     return Preset(
         name,
         entry["about"].format(n_cnns=len(zoo_names())),
@@ -251,17 +241,6 @@ def _shipped(name: str) -> Preset:
         blocks=blocks,
         **{field: entry[field] for field in ("limit_ms", "limit_gib", "together") if field in entry},
     )
-
-
-def _of_cnns(name: str) -> Preset:
-    """Preset ``cnn:`` of the operators of a CNN, or ``targets:`` of whole CNNs."""
-    family, _, cnns = name.partition(":")
-    batch_sizes, modes = tuple(PRESETS["targets"]["batch_sizes"]), (Mode(precision="tf32"),)
-    if family == "targets":
-        subjects = tuple(map(target_subject, cnns.split(",")))
-        return Preset(name, PRESETS["targets"]["about"], subjects, batch_sizes, modes)
-    subjects = operator_subjects(distinct_operators([named_table(cnns)]))
-    return Preset(name, f"operators of {cnns}", subjects, batch_sizes, modes, limit_ms=60, limit_gib=60)
 
 
 BUCKETS = (Replicas(bucket_view=True), Replicas(bucket_mib=1.0), Replicas(bucket_mib=100.0))

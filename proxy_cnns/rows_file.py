@@ -50,25 +50,19 @@ _MOST_REPEATS = 30
 
 def configuration_key(configuration: Configuration) -> Key:
     """Key of the row that a configuration ends in."""
-    subject, mode = configuration.subject, configuration.mode
-    words = (mode.precision, mode.memory_format, mode.autotune, mode.capture)
-    named = (subject.kind, subject.name, subject.image_size, *words)
-    parallel = _parallel_key(_replica_columns(configuration))
-    return tuple(str(value) for value in (*named, *parallel, configuration.global_batch_size))
+    subject = configuration.subject
+    row = asdict(configuration.mode) | _replica_columns(configuration)
+    row |= {"kind": subject.kind, "cnn": subject.name, "image_size": subject.image_size}
+    return key_of(row | {"batch_size": configuration.global_batch_size})
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
-    """Key of a row."""
-    named = (*(row[name] for name in _KEYS), *_parallel_key(row), row["batch_size"])
-    return tuple(str(value) for value in named)
-
-
-def _parallel_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Columns that tell rows of several GPUs apart; empty for one GPU."""
-    if int(row.get("n_gpus", 1)) == 1:
-        return ()
-    usual = [row.get(name, "") for name in _PARALLEL_KEYS]
-    return (*usual, "sync_batch_norm") if str(row.get("sync_batch_norm")) == "True" else tuple(usual)
+    """Key of a row; columns that tell rows of several GPUs apart are left out for one GPU."""
+    named = [row[name] for name in _KEYS]
+    if int(row.get("n_gpus", 1)) != 1:
+        named += [row.get(name, "") for name in _PARALLEL_KEYS]
+        named += ["sync_batch_norm"] if str(row.get("sync_batch_norm")) == "True" else []
+    return tuple(str(value) for value in (*named, row["batch_size"]))
 
 
 def series_of(key: Key) -> Key:

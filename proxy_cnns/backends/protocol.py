@@ -40,8 +40,9 @@ class Prepared(Protocol):
     def capture(self) -> str | None:
         """Prepare what `gpu_times_ms` times; None if it is a captured graph, else the reason why it is none."""
 
-    def gpu_times_ms(self, n: int) -> list[float] | None:
+    def gpu_times_ms(self, n: int) -> list[float] | None:  # noqa: ARG002
         """`n` times of one iteration on the GPU, without idle time and warm; None where that is impossible."""
+        return None
 
     def host_time_ms(self, n: int) -> float:
         """Time to enqueue one iteration on an empty queue, mean of `n`."""
@@ -51,9 +52,11 @@ class Prepared(Protocol):
 
     def compile_s(self) -> float | None:
         """Time in s of the first iteration, which compiled the CNN; None where nothing is compiled."""
+        return None
 
     def conv_algorithms(self) -> str | None:
         """JSON of the convolution algorithms chosen, by layer; None if they are unknown."""
+        return None
 
     def close(self) -> None:
         """Free everything on the device, after an error as well."""

@@ -14,7 +14,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.chainer_compat import install
 from predictor.errors import BackendUnavailableError, SchemaError
 from proxy_cnns.backends.base import FrameworkBackend, Program, gpu_index
-from proxy_cnns.backends.chainer.cudnn.functions import CudnnConvolutions, enable
+from proxy_cnns.backends.chainer.cudnn.functions import CudnnFunctions, enable
 from proxy_cnns.backends.chainer.cudnn.library import open_cudnn
 from proxy_cnns.backends.chainer.cudnn.plans import CudnnPlans, CupyMemory
 from proxy_cnns.backends.chainer.device import CupyDevice, refusing
@@ -55,7 +55,7 @@ class ChainerBackend(FrameworkBackend):
                 self._why_not = str(error)
         if self._plans is not None:
             self._plans.set_max_workspace_size(self._workspace_bytes)
-            enable(CudnnConvolutions(self._plans))
+            enable(CudnnFunctions(self._plans))
 
     def switch(self, mode: Mode) -> None:
         """Set the global switches: TF32 and the workspace; forget choices of earlier configurations."""

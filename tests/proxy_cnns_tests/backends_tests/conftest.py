@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pretended_cudnn import Numbers, PretendedCudnn
 
-from proxy_cnns.backends.chainer.cudnn.functions import CudnnConvolutions, enable
+from proxy_cnns.backends.chainer.cudnn.functions import CudnnFunctions, enable
 from proxy_cnns.backends.chainer.cudnn.library import Cudnn
 from proxy_cnns.backends.chainer.cudnn.plans import CudnnPlans
 
@@ -69,7 +69,7 @@ def enabled(plans: CudnnPlans, chainer: ModuleType, monkeypatch: pytest.MonkeyPa
             monkeypatch.setattr(changed, name, getattr(changed, name, None), raising=False)
     cuda = import_module("chainer.backends.cuda")
     monkeypatch.setattr(cuda.check_cuda_available, "_already_warned", False, raising=False)
-    enable(CudnnConvolutions(plans))
+    enable(CudnnFunctions(plans))
     monkeypatch.setattr(cuda, "cupy", np)
     return chainer
 

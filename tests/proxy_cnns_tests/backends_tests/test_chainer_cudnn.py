@@ -10,7 +10,7 @@ from case_tables import each_row
 
 from predictor.errors import BackendUnavailableError
 from proxy_cnns.backends.chainer.cudnn.choice import Choice, Convolution, algorithms_json
-from proxy_cnns.backends.chainer.cudnn.functions import CudnnConvolutions
+from proxy_cnns.backends.chainer.cudnn.functions import CudnnFunctions
 from proxy_cnns.backends.chainer.cudnn.library import FMA_MATH, Cudnn, open_cudnn
 from proxy_cnns.backends.chainer.cudnn.plans import CudnnPlans
 
@@ -23,7 +23,7 @@ def _forward(
 ) -> None:
     x, w = np.zeros((batch, 8, 16, 16), dtype), np.zeros((6, 4, 3, 3), dtype)
     b, y = np.zeros(6, dtype) if bias else None, np.zeros((batch, 6, 7, 7), dtype)
-    CudnnConvolutions(plans).convolution_forward(x, w, b, y, (0, 0), (2, 2), (2, 2), 2, **(KEEP_GOING | how))
+    CudnnFunctions(plans).convolution_forward(x, w, b, y, (0, 0), (2, 2), (2, 2), 2, **(KEEP_GOING | how))
 
 
 def test_the_release_is_read_from_the_version_number_which_version_8_counts_in_its_own_scale(plans, cudnn):
@@ -91,7 +91,7 @@ def test_deterministic_gradients_are_not_autotuned_and_take_deterministic_algori
     cudnn.offers = [(0, 0, 0, False), (1, 0, 0, True)]
     x, gy, gw = (np.zeros(shape, np.float32) for shape in ((2, 3, 8, 8), (2, 4, 6, 6), (4, 3, 3, 3)))
     how = {"deterministic": True, "auto_tune": True, "tensor_core": "auto"}
-    CudnnConvolutions(plans).convolution_backward_filter(x, gy, gw, (0, 0), (1, 1), (1, 1), 1, **how)
+    CudnnFunctions(plans).convolution_backward_filter(x, gy, gw, (0, 0), (1, 1), (1, 1), 1, **how)
     (choice,) = plans.choices()
     assert (choice.how, choice.name) == ("heuristic", "algo_1")
 
@@ -108,7 +108,7 @@ def test_without_tf32_float32_stays_plain_whatever_cudnn_proposes_and_half_preci
 def test_backward_passes_hand_cudnn_their_operands_in_its_order(plans, cudnn):
     x, w, gy = (np.zeros(shape, np.float32) for shape in ((2, 3, 8, 8), (4, 3, 3, 3), (2, 4, 6, 6)))
     how = {"deterministic": False, **KEEP_GOING}
-    functions = CudnnConvolutions(plans)
+    functions = CudnnFunctions(plans)
     functions.convolution_backward_data(w, gy, None, x, (0, 0), (1, 1), (1, 1), 1, **how)
     functions.convolution_backward_filter(x, gy, w, (0, 0), (1, 1), (1, 1), 1, **how)
     at = [array.ctypes.data for array in (x, w, gy)]

@@ -11,7 +11,7 @@ from case_tables import each_row
 from pretended_cudnn import PretendedCudnn
 
 from predictor.errors import SchemaError
-from proxy_cnns.backends.chainer.cudnn.functions import CudnnBatchNorm, CudnnPooling
+from proxy_cnns.backends.chainer.cudnn.functions import CudnnFunctions
 from proxy_cnns.backends.chainer.cudnn.library import PROTOTYPES
 from proxy_cnns.backends.chainer.cudnn.plans import CudnnPlans
 
@@ -47,7 +47,7 @@ MAPS = np.ones((4, 3, 5, 6), np.float32)
 
 def _normalise(plans: CudnnPlans, x: Any, parameters: list[Any], mode: int = SPATIAL, **how: Any) -> Any:
     how_asked = (2e-5, 0.9, mode == SPATIAL, mode, False)
-    return CudnnBatchNorm(plans).batch_normalization_forward_training_ex(
+    return CudnnFunctions(plans).batch_normalization_forward_training_ex(
         x, *parameters, None, None, *how_asked, **how
     )
 
@@ -106,7 +106,7 @@ def test_half_precision_parameters_are_widened_and_statistics_written_back(plans
 def test_the_gradient_of_batch_norm_gets_what_the_forward_pass_saved(plans, cudnn):
     x, gy = np.ones((4, 3, 5, 6), np.float16), np.ones((4, 3, 5, 6), np.float16)
     gamma, mean, inv_std = (np.ones(3, np.float32) for _ in range(3))
-    gx, ggamma, gbeta = CudnnBatchNorm(plans).batch_normalization_backward(
+    gx, ggamma, gbeta = CudnnFunctions(plans).batch_normalization_backward(
         x, gamma, gy, mean, inv_std, 1e-5, True, SPATIAL, False, reserve_space=None
     )
     handed = _handed(cudnn, "cudnnBatchNormalizationBackward")
@@ -120,7 +120,7 @@ def test_the_gradient_of_batch_norm_gets_what_the_forward_pass_saved(plans, cudn
 
 def test_inference_hands_over_given_statistics(plans, cudnn):
     x, parameters = MAPS, _parameters(3)
-    y = CudnnBatchNorm(plans).batch_normalization_forward_inference(x, *parameters, 2e-5, True, SPATIAL)
+    y = CudnnFunctions(plans).batch_normalization_forward_inference(x, *parameters, 2e-5, True, SPATIAL)
     handed = _handed(cudnn, "cudnnBatchNormalizationForwardInference")
     names = ("x", "bnScale", "bnBias", "mean", "var", "y")
     assert [handed[name] for name in names] == [_at(array) for array in (x, *parameters, y)]
@@ -133,7 +133,7 @@ def test_channels_last_batch_norm_is_refused(plans):
 
 def test_pooling_says_window_padding_stride_and_both_sizes(plans, cudnn):
     x, y = np.ones((2, 3, 9, 8), np.float16), np.empty((2, 3, 5, 3), np.float16)
-    CudnnPooling(plans).pooling_forward(x, y, (3, 2), (2, 3), (1, 0), 3)
+    CudnnFunctions(plans).pooling_forward(x, y, (3, 2), (2, 3), (1, 0), 3)
     ((_, mode, nan, n, *numbers),) = cudnn.arguments_of("cudnnSetPoolingNdDescriptor")
     assert (mode, nan, n, [list(number) for number in numbers]) == (3, 0, 2, [[3, 2], [1, 0], [2, 3]])
     sizes = [arguments[1:] for arguments in cudnn.arguments_of("cudnnSetTensor4dDescriptor")]
@@ -145,7 +145,7 @@ def test_pooling_says_window_padding_stride_and_both_sizes(plans, cudnn):
 
 def test_the_gradient_of_pooling_gets_input_output_and_its_gradient(plans, cudnn):
     x, y, gy = (np.ones(shape, np.float32) for shape in ((2, 3, 8, 8), (2, 3, 4, 4), (2, 3, 4, 4)))
-    gx = CudnnPooling(plans).pooling_backward(x, y, gy, (2, 2), (2, 2), (0, 0), 0)
+    gx = CudnnFunctions(plans).pooling_backward(x, y, gy, (2, 2), (2, 2), (0, 0), 0)
     handed = _handed(cudnn, "cudnnPoolingBackward")
     assert [handed[operand] for operand in ("x", "y", "dy", "dx")] == list(map(_at, (x, y, gy, gx)))
     assert handed["xDesc"] == handed["dxDesc"] != handed["yDesc"] == handed["dyDesc"]
@@ -154,14 +154,14 @@ def test_the_gradient_of_pooling_gets_input_output_and_its_gradient(plans, cudnn
 
 def test_volumes_are_described_with_their_steps(plans, cudnn):
     x, y = np.ones((2, 3, 4, 6, 8), np.float32), np.empty((2, 3, 2, 3, 4), np.float32)
-    CudnnPooling(plans).pooling_forward(x, y, (2, 2, 2), (2, 2, 2), (0, 0, 0), 0)
+    CudnnFunctions(plans).pooling_forward(x, y, (2, 2, 2), (2, 2, 2), (0, 0, 0), 0)
     first, _ = cudnn.arguments_of("cudnnSetTensorNdDescriptor")
     assert (first[1:3], *map(list, first[3:])) == ((0, 5), [2, 3, 4, 6, 8], [576, 192, 48, 8, 1])
 
 
 def test_maps_that_lie_otherwise_are_copied_first(plans, cudnn):
     x = np.ones((2, 8, 8, 3), np.float32).transpose(0, 3, 1, 2)
-    CudnnPooling(plans).pooling_forward(x, np.empty((2, 3, 4, 4), np.float32), (2, 2), (2, 2), (0, 0), 0)
+    CudnnFunctions(plans).pooling_forward(x, np.empty((2, 3, 4, 4), np.float32), (2, 2), (2, 2), (0, 0), 0)
     assert _handed(cudnn, "cudnnPoolingForward")["x"] != _at(x)
 
 
@@ -169,8 +169,8 @@ def test_descriptors_are_made_once_and_freed_when_forgotten(plans, cudnn):
     x, y = np.ones((2, 3, 8, 8), np.float32), np.ones((2, 3, 4, 4), np.float32)
     for _ in range(2):
         _normalise(plans, MAPS, _parameters(3))
-        CudnnPooling(plans).pooling_forward(x, y, (2, 2), (2, 2), (0, 0), 0)
-        CudnnPooling(plans).pooling_backward(x, y, y, (2, 2), (2, 2), (0, 0), 0)
+        CudnnFunctions(plans).pooling_forward(x, y, (2, 2), (2, 2), (0, 0), 0)
+        CudnnFunctions(plans).pooling_backward(x, y, y, (2, 2), (2, 2), (0, 0), 0)
     assert len(cudnn.arguments_of("cudnnSetPoolingNdDescriptor")) == 1
     created = [name for name, _ in cudnn.calls if name.startswith("cudnnCreate") and "Descriptor" in name]
     plans.forget()
