@@ -18,33 +18,41 @@ class _Watching:
     """What both frameworks' callbacks share; their hooks do nothing before a training has begun."""
 
     watching: Watch | None = None
+    _stoppable: int
+    """Position of what can end the run among the arguments of a hook."""
 
     @property
     def watched(self) -> Watched | None:
         """The last line as data; None before the first."""
         return None if self.watching is None else self.watching.watched
 
-    def _is_to_end(self, *, epoch_ends: bool) -> bool:
-        """Whether the run is to end here, as the framework ends runs."""
-        watching = self.watching
-        if watching is None or not watching.is_unfinished:
-            return False
+    def _stops(self, run: Any) -> None:
+        """End the run as the framework ends runs."""
+
+
+def _hook(*steps: str, epoch_ends: bool | None = None) -> Callable[..., None]:
+    """A method of a callback that takes these steps of its `Watch`.
+
+    `epoch_ends`: whether the run ends there, where it is to: after an epoch (True) or at its limit (False).
+    """
+
+    def hook(callback: _Watching, *arguments: Any, **__: Any) -> None:
+        watching = callback.watching
+        if watching is None:
+            return
+        for step in steps:
+            getattr(watching, step)()
+        if epoch_ends is None or not watching.is_unfinished:
+            return
+        run = arguments[callback._stoppable]
+        if getattr(run, "should_stop", False):
+            return
         if epoch_ends:
             watching.exceeds(epoch_ends=True)
-        return watching.limit.was_exceeded and not callable(watching.limit.on_exceeded)
-
-
-def _hook(*steps: str) -> Callable[..., None]:
-    """A method of a callback that takes these steps of its `Watch`."""
-
-    def hook(callback: _Watching, *_: Any, **__: Any) -> None:
-        for step in steps if callback.watching is not None else ():
-            getattr(callback.watching, step)()
+        if watching.limit.was_exceeded and not callable(watching.limit.on_exceeded):
+            callback._stops(run)
 
     return hook
-
-
-_begin_epoch, _end_step, _end_epoch = _hook("waits"), _hook("ends", "waits"), _hook("ends_epoch")
 
 
 @takes_options(Question, answer="watch")
@@ -106,23 +114,15 @@ def lightning_callback(
             images, workers = getattr(loader, "dataset", None), getattr(loader, "num_workers", None)
             self.watching = prepared(cnn, count, max(1, trainer.max_epochs or 1), length_of(images), workers)
 
-        on_train_epoch_start = _begin_epoch
+        _stoppable = 0  # the trainer
+        on_train_epoch_start = _hook("waits")
+        on_train_batch_end = _hook("ends", "waits", epoch_ends=False)
+        on_train_epoch_end = _hook("ends_epoch", epoch_ends=True)
 
-        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-            """End an iteration, and the run at its limit."""
-            _end_step(self)
-            self._ends(trainer, epoch_ends=False)
-
-        def on_train_epoch_end(self, trainer: Any, _module: Any) -> None:
-            """End an epoch, and the run before an epoch that would pass its limit."""
-            _end_epoch(self)
-            self._ends(trainer, epoch_ends=True)
-
-        def _ends(self, trainer: Any, *, epoch_ends: bool) -> None:
-            if not trainer.should_stop and self._is_to_end(epoch_ends=epoch_ends):
-                trainer.should_stop = True
-                if on_exceeded == CHECKPOINT:
-                    trainer.save_checkpoint(Path(trainer.default_root_dir) / "epochcast.ckpt")
+        def _stops(self, run: Any) -> None:
+            run.should_stop = True
+            if on_exceeded == CHECKPOINT:
+                run.save_checkpoint(Path(run.default_root_dir) / "epochcast.ckpt")
 
         def on_train_batch_start(self, _trainer: Any, _module: Any, batch: Any, _index: int) -> None:
             """A batch is there."""
@@ -190,23 +190,15 @@ def trainer_callback(
             samples = length_of(getattr(loader, "dataset", None))
             self.watching = prepared(cnn, n_batches, 1, samples, args.dataloader_num_workers)
 
-        on_epoch_begin = _begin_epoch
+        _stoppable = 2  # the control
+        on_epoch_begin = _hook("waits")
         on_step_begin = _hook("starts")
-        on_substep_end = _end_step
+        on_substep_end = _hook("ends", "waits")
+        on_step_end = _hook("ends", "waits", epoch_ends=False)
+        on_epoch_end = _hook("ends_epoch", epoch_ends=True)
 
-        def on_step_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
-            """End a step, and the run at its limit."""
-            _end_step(self)
-            self._ends(control, epoch_ends=False)
-
-        def on_epoch_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
-            """End an epoch, and the run before an epoch that would pass its limit."""
-            _end_epoch(self)
-            self._ends(control, epoch_ends=True)
-
-        def _ends(self, control: Any, *, epoch_ends: bool) -> None:
-            if self._is_to_end(epoch_ends=epoch_ends):
-                control.should_save = control.should_training_stop = True
+        def _stops(self, run: Any) -> None:
+            run.should_save = run.should_training_stop = True
 
     return EpochcastCallback()
 

@@ -204,10 +204,15 @@ def fit(
         if measurements is None:
             message = "methods are fitted on measurements of your own. Pass a table with proxies and CNNs."
             raise SchemaError(message)
+        from predictor.evaluation.run import evaluate as run_evaluation
+        from predictor.evaluation.scenarios import DEFAULT, SCALINGS
+
         rows = rows_of_measurements(frames[0])
         fitted = fit_named(methods, rows)
-        judged = [] if summaries else [_in_scalings(rows, fitted.fitted)]
-        model = replace(Model.load(), methods=errors_of(summaries or judged, fitted))
+        if not summaries:  # in the study's three scalings, as far as a feature table tells them
+            tasks = [*SCALINGS.values()], [*fitted.fitted, DEFAULT]
+            summaries = [run_evaluation(rows, *tasks).table()]
+        model = replace(Model.load(), methods=errors_of(summaries, fitted))
     elif methods_only:
         if out is None:
             message = "methods_only needs out, the model file whose methods are fitted. Pass its path."
@@ -234,14 +239,6 @@ def fit(
     if out is not None:
         model.save(out)
     return model
-
-
-def _in_scalings(rows: "pd.DataFrame", methods: Iterable[str]) -> "pd.DataFrame":
-    """Errors of methods and of the default in the study's three scalings, as far as a feature table tells them."""
-    from predictor.evaluation.run import evaluate as run_evaluation
-    from predictor.evaluation.scenarios import DEFAULT, SCALINGS
-
-    return run_evaluation(rows, [*SCALINGS.values()], [*methods, DEFAULT]).table()
 
 
 @takes_options(ProfileRequest, answer="profile")
@@ -332,20 +329,21 @@ def _one_table(measurements: "Tables") -> "pd.DataFrame":
     """One checked table of all rows."""
     import pandas as pd
 
-    if isinstance(measurements, pd.DataFrame | str | PathLike):
-        return _checked_table(measurements)
-    tables = list(of_kind("measurements", measurements, Iterable, "a table, its path, or a list of them"))
-    if not tables:
-        raise SchemaError("no measurements are given. Pass a table, its path, or a list of them.")
-    return pd.concat([_checked_table(table) for table in tables], ignore_index=True)
-
-
-def _checked_table(measurements: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":
-    import pandas as pd
-
-    if isinstance(measurements, str | PathLike):
-        return load_measurements(measurements)
-    of_kind("measurements", measurements, pd.DataFrame, "a table, its path, or a list of them")
     from predictor.measurements.table import check_measurements
 
-    return check_measurements(measurements, "the table of measurements")
+    about, is_one = (
+        "a table, its path, or a list of them",
+        isinstance(measurements, pd.DataFrame | str | PathLike),
+    )
+    tables = [measurements] if is_one else list(of_kind("measurements", measurements, Iterable, about))
+    if not tables:
+        raise SchemaError("no measurements are given. Pass a table, its path, or a list of them.")
+    checked = [
+        load_measurements(table)
+        if isinstance(table, str | PathLike)
+        else check_measurements(
+            of_kind("measurements", table, pd.DataFrame, about), "the table of measurements"
+        )
+        for table in tables
+    ]
+    return checked[0] if is_one else pd.concat(checked, ignore_index=True)

@@ -11,19 +11,12 @@ from typing import Any, NoReturn
 from predictor.cnns.zoo import zoo_names
 from predictor.errors import SchemaError, nearest
 
-_TAKEN: dict[str, dict[str, Any]] = {
-    "--model": {}, "-b --batch-size": {"type": int}, "--epochs": {"type": int}, "--img-size": {"type": int},
-    "--input-size": {"type": int, "nargs": 3}, "--amp": {"action": "store_true"}, "--amp-dtype": {}, "--opt": {},
-    "--channels-last": {"action": "store_true"}, "--torchcompile": {"nargs": "?", "const": "inductor"},
-    "--sync-bn": {"action": "store_true"}, "-j --workers": {}, "--grad-accum-steps": {"type": int, "default": 1},
-    "--nproc-per-node --nproc_per_node": {"type": int},
-}  # fmt: skip
-_LEFT, _SWITCHES, _CHANGING, _TORCHVISIONS = (
+_TAKEN, _LEFT, _SWITCHES, _CHANGING, _TORCHVISIONS = (
     json.loads(Path(__file__).with_name("timm_arguments.json").read_text(encoding="utf-8"))[kind]
-    for kind in ("left", "switches", "changing", "torchvision")
+    for kind in ("taken", "left", "switches", "changing", "torchvision")
 )
-"""Arguments with a value and switches that are not read; those that change an iteration, and that no option tells;
-those that only torchvision's `references/classification/train.py` has."""
+"""Arguments that are read, as argparse takes them; those with a value and switches that are not read; those that change
+an iteration, and that no option tells; those that only torchvision's `references/classification/train.py` has."""
 _LAUNCHER = "distributed_train.sh"
 """timm's documented launcher: its first argument is the number of GPUs."""
 _OPTIMIZERS = {"sgd": "momentum", "momentum": "momentum", "nesterov": "momentum", "rmsproptf": "rmsprop"}
@@ -46,7 +39,7 @@ def with_timm_arguments(typed: Sequence[str]) -> tuple[list[str], str]:
     own_words = [*typed[:position], *typed[position + 2 - bool(has_text) :]]
     parser = _Parser(add_help=False, allow_abbrev=False)
     for names, more in _TAKEN.items():
-        parser.add_argument(*names.split(), **more)
+        parser.add_argument(*names.split(), **more | ({"type": int} if "type" in more else {}))
     for name in _LEFT:
         parser.add_argument(name)
     for name in _SWITCHES:

@@ -169,9 +169,11 @@ def _show(explanation: "Explanation", cnns: Sequence[object], verbose: bool | No
         if switch.after is None
     ]
     kernels = _kernel_changes(explanation.switches)
+    habits, forms = explanation.pays_for, " ".join(map(str, explanation.forms))
+    pays = " ".join(f"Pays {number(paid.saves_ms[-1])} ms: {paid.effect}. {paid.remedy}." for paid in habits)
     notes = [
         *beware(chain.from_iterable(explanation.extrapolates)),
-        *notes_of(Priority.LIMIT, *_advice(explanation), _law(explanation)),
+        *notes_of(Priority.LIMIT, pays, f"Dear forms: {forms}" if forms else "", _law(explanation)),
         *notes_of(Priority.DETAIL, *jumps[:1], *kernels[:1]),
         *notes_of(Priority.VERBOSE, *jumps[1:], *kernels[1:]),
         *meanings,
@@ -248,14 +250,6 @@ def _ratios(*values: float) -> str:
 
 
 _WITHOUT = {"frozen": "with all parameters trained", "recomputed": "without gradient checkpointing"}
-
-
-def _advice(explanation: "Explanation") -> list[str]:
-    """What the step pays for at the largest batch size, and layers with a better form, a text each."""
-    habits = explanation.pays_for
-    pays = [f"Pays {number(paid.saves_ms[-1])} ms: {paid.effect}. {paid.remedy}." for paid in habits]
-    forms = " ".join(map(str, explanation.forms))
-    return [" ".join(pays), f"Dear forms: {forms}" if forms else ""]
 
 
 def _law(explanation: "Explanation") -> str:
