@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from html import escape
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
@@ -199,55 +199,52 @@ class AnswerPlot(PlotAccessor):
 
 def prediction_frame(prediction: "Answer", question: Question) -> AnswerFrame:
     """The data frame of predictions."""
-    return AnswerFrame.of(prediction.frame(), partial(_shown_prediction, prediction, question))
 
+    def show() -> Shown:
+        from epochcast.commands.predict import prediction_columns, sentence_of, show_prediction
+        from epochcast.plots import epoch_times
 
-def _shown_prediction(prediction: "Answer", question: Question) -> Shown:
-    from epochcast.commands.predict import prediction_columns, sentence_of, show_prediction
-    from epochcast.plots import epoch_times
+        records = prediction.records()
+        by_cnn: dict[tuple[str, int], list[Record]] = {}
+        for record in records:
+            by_cnn.setdefault((record["cnn"], record["image_size"]), []).append(record)
+        prefix = "{}: " * (len(by_cnn) > 1)
+        sentences = (prefix.format(cnn) + sentence_of(rows, question) for (cnn, _), rows in by_cnn.items())
+        columns = prediction_columns(records, None, question)
+        in_epochs = records[0]["epoch_time_s"] is not None
+        iteration = ("low_ms", "iteration_time_ms", "high_ms")
+        return Shown(
+            " ".join(sentences),
+            prediction.rows(),
+            lambda: show_prediction(prediction, question, verbose=None),
+            records,
+            [Column("CNN", lambda r: r["cnn"], left=True), *columns] if prefix else columns,
+            ("epoch_low_s", "epoch_time_s", "epoch_high_s") if in_epochs else iteration,
+            epoch_times if in_epochs else None,
+        )
 
-    records = prediction.records()
-    by_cnn: dict[tuple[str, int], list[Record]] = {}
-    for record in records:
-        by_cnn.setdefault((record["cnn"], record["image_size"]), []).append(record)
-    several = len(by_cnn) > 1
-    sentences = (
-        f"{cnn}: " * several + sentence_of(own_records, question) for (cnn, _), own_records in by_cnn.items()
-    )
-    columns = prediction_columns(records, None, question)
-    in_epochs = records[0]["epoch_time_s"] is not None
-    return Shown(
-        " ".join(sentences),
-        prediction.rows(),
-        lambda: show_prediction(prediction, question, verbose=None),
-        records,
-        [Column("CNN", lambda r: r["cnn"], left=True), *columns] if several else columns,
-        ("epoch_low_s", "epoch_time_s", "epoch_high_s")
-        if in_epochs
-        else ("low_ms", "iteration_time_ms", "high_ms"),
-        epoch_times if in_epochs else None,
-    )
+    return AnswerFrame.of(prediction.frame(), show)
 
 
 def comparison_frame(comparison: "Comparison", question: Question, plan: Plan) -> AnswerFrame:
     """The data frame of a comparison."""
-    return AnswerFrame.of(comparison.frame(), partial(_shown_comparison, comparison, question, plan))
 
+    def show() -> Shown:
+        from epochcast.commands.compare import short_columns, show_comparison
+        from epochcast.plots import cost_against_time
 
-def _shown_comparison(comparison: "Comparison", question: Question, plan: Plan) -> Shown:
-    from epochcast.commands.compare import short_columns, show_comparison
-    from epochcast.plots import cost_against_time
+        records = comparison.records()
+        return Shown(
+            comparison.verdict.sentence,
+            comparison.rows,
+            lambda: show_comparison(comparison, plan, question, verbose=None),
+            records,
+            short_columns(records),
+            ("total_low_h", "total_time_h", "total_high_h"),
+            lambda frame: cost_against_time(frame, plan.budget_usd, plan.deadline_h),
+        )
 
-    records = comparison.records()
-    return Shown(
-        comparison.verdict.sentence,
-        comparison.rows,
-        lambda: show_comparison(comparison, plan, question, verbose=None),
-        records,
-        short_columns(records),
-        ("total_low_h", "total_time_h", "total_high_h"),
-        lambda frame: cost_against_time(frame, plan.budget_usd, plan.deadline_h),
-    )
+    return AnswerFrame.of(comparison.frame(), show)
 
 
 def explanation_frame(

@@ -193,7 +193,9 @@ class RunFile:
             os.close(self._file)
             raise SchemaError(f"another run is writing {path}. Wait for it, or give another --out.") from None
         self._synced = time.monotonic()
-        self._end = _drop_torn_line(self._file)
+        written = os.pread(self._file, os.fstat(self._file).st_size, 0)
+        self._end = written.rfind(b"\n") + 1
+        os.ftruncate(self._file, self._end)  # without a line that a killed run did not finish
         if self._end == 0:
             self.append({"run": dict(identity)})
 
@@ -265,19 +267,6 @@ def _unwritable(path: Path, error: OSError) -> ProfilingError:
         f"{path} cannot be written: {error.strerror}. Earlier measurements are kept; make room, then repeat the "
         "same command to go on."
     )
-
-
-def _drop_torn_line(file: int) -> int:
-    """Cut off a line that a killed run did not finish; return the file's size."""
-    end = size = os.fstat(file).st_size
-    newline = -1
-    while end > 0 and newline < 0:
-        start = max(0, end - 65536)
-        newline = os.pread(file, end - start, start).rfind(b"\n")
-        end = start + newline + 1
-    if end < size:
-        os.ftruncate(file, end)
-    return end
 
 
 def sidecar_path(out: Path) -> Path:

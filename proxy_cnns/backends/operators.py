@@ -76,7 +76,8 @@ def input_shapes(operator: Operator, batch_size: int) -> list[tuple[int, ...]]:
     if operator.type in VOLUME_TYPES:
         return [(batch_size, channels, *Numbers(operator).volume.size)]
     if operator.type == "concat":
-        parts = _parts(channels, operator.n_tensors)
+        others = [max(1, channels // operator.n_tensors)] * (operator.n_tensors - 1)
+        parts = [max(1, channels - sum(others)), *others]  # equal, the first with the remainder
         return [(batch_size, n_channels, height, width) for n_channels in parts]
     return [shape]
 
@@ -90,9 +91,3 @@ def _product_shapes(operator: Operator, batch_size: int) -> list[tuple[int, ...]
         return [(batch_size, groups, rows, inner), (batch_size, groups, inner, columns)]
     keys = numbers.kernel_height
     return [(batch_size, groups, n, size) for n, size in ((rows, inner), (keys, inner), (keys, columns))]
-
-
-def _parts(channels: int, n: int) -> list[int]:
-    """Channels of each tensor that a concat joins: equal, the first with the remainder."""
-    equal = max(1, channels // n)
-    return [max(1, channels - (n - 1) * equal), *[equal] * (n - 1)]

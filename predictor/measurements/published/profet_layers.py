@@ -6,7 +6,7 @@ PROFET's data_generation/workload/model_info.py and keras.applications, pools on
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,20 +37,17 @@ def profet_layer_tables(folder: Path) -> LayerTables:
     path = find_published(folder, _LAYERS)
     if path is None:
         return {}
+    tables: LayerTables = {}
     rows_by_cnn: Any = read_published(path, _LAYER_COLUMNS).groupby(["cnn", "image_size"], sort=False)
-    return {
-        (f"profet/{cnn}", int(size)): _layer_table(str(cnn), int(size), rows.to_dict("records"))
-        for (cnn, size), rows in rows_by_cnn
-    }
-
-
-def _layer_table(cnn: str, image_size: int, rows: Sequence[Mapping[Hashable, Any]]) -> LayerTable:
-    layers: list[Layer] = []
-    for row in rows:
-        layers += _layers_of(cnn, row, len(layers), last=row is rows[-1])
-    if not any(layer.type in ("add", "concat", "multiply") for layer in layers):  # a chain
-        layers = [replace(layer, inputs=(layer.index - 1 if layer.index else IMAGE,)) for layer in layers]
-    return LayerTable(cnn=f"profet/{cnn}", image_size=image_size, layers=tuple(layers), source="profet")
+    for (cnn, size), frame in rows_by_cnn:
+        rows, layers = frame.to_dict("records"), list[Layer]()
+        for row in rows:
+            layers += _layers_of(cnn, row, len(layers), last=row is rows[-1])
+        if not any(layer.type in ("add", "concat", "multiply") for layer in layers):  # a chain
+            layers = [replace(layer, inputs=(layer.index - 1 if layer.index else IMAGE,)) for layer in layers]
+        name = f"profet/{cnn}"
+        tables[name, int(size)] = LayerTable(name, int(size), tuple(layers), source="profet")
+    return tables
 
 
 def _layers_of(cnn: str, row: Mapping[Hashable, Any], index: int, *, last: bool) -> list[Layer]:

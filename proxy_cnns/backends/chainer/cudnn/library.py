@@ -126,18 +126,14 @@ class Cudnn:
         """Describe a `choice.Convolution`; float16 is summed in float32."""
         dtype = convolution.dtype
         summed = _data_type("float32" if dtype == "float16" else dtype)
-        numbers = (
-            *convolution.padding,
-            *convolution.stride,
-            *convolution.dilation,
-            _CROSS_CORRELATION,
-            summed,
+        window = (*convolution.padding, *convolution.stride, *convolution.dilation)
+        return Descriptor(
+            self,
+            "Convolution",
+            ("cudnnSetConvolution2dDescriptor", *window, _CROSS_CORRELATION, summed),
+            ("cudnnSetConvolutionGroupCount", convolution.groups),
+            ("cudnnSetConvolutionMathType", math),
         )
-        settings: dict[str, tuple[int, ...]] = {
-            "2dDescriptor": numbers, "GroupCount": (convolution.groups,), "MathType": (math,)
-        }  # fmt: skip
-        calls = ((f"cudnnSetConvolution{name}", *arguments) for name, arguments in settings.items())
-        return Descriptor(self, "Convolution", *calls)
 
 
 def _numbers(values: Iterable[int]) -> Any:

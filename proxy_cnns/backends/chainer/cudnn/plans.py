@@ -12,9 +12,6 @@ from predictor.errors import SchemaError
 from proxy_cnns.backends.chainer.cudnn.choice import Choice, Convolution, Operands, choose
 from proxy_cnns.backends.chainer.cudnn.library import DEFAULT_MATH, DIRECTIONS, FMA_MATH, Cudnn, Descriptor
 
-DEFAULT_WORKSPACE_BYTES = 8 * 2**20
-"""Default workspace of an algorithm in CuPy and Chainer."""
-
 _NUMBERS = {"float16": ctypes.c_float, "float32": ctypes.c_float, "float64": ctypes.c_double}
 SCALARS = {
     kind: tuple(ctypes.pointer(number(value)) for value in (1, 0)) for kind, number in _NUMBERS.items()
@@ -82,7 +79,7 @@ class CudnnPlans:
         self.cudnn = cudnn
         self.allow_tf32 = True
         self.memory = memory
-        self._workspace_bytes = DEFAULT_WORKSPACE_BYTES
+        self._workspace_bytes = 8 * 2**20  # as in CuPy and Chainer
         self._plans: dict[Any, _Plan] = {}
         self._kept: dict[Any, tuple[Descriptor, ...]] = {}
 
