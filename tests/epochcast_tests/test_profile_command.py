@@ -10,8 +10,8 @@ import pytest
 from case_tables import each_row
 
 import epochcast as face
+from epochcast.commands.profile import shown_progress
 from epochcast.profiling import ProfileRequest, default_words, request_for, seconds
-from epochcast.progress import shown_progress
 from predictor.errors import SchemaError
 from proxy_cnns.device import Monitor
 from proxy_cnns.jobs import Progress

@@ -12,10 +12,10 @@ from small_subjects import TARGETS
 from predictor.catalogue.modes import Mode
 from predictor.errors import BackendUnavailableError, NoisyMeasurementError
 from proxy_cnns.backends.base import Program
+from proxy_cnns.backends.chainer.backend import ChainerPrepared
 from proxy_cnns.backends.chainer.device import CupyDevice
 from proxy_cnns.backends.chainer.modes import configured
 from proxy_cnns.backends.chainer.operators import operator_program
-from proxy_cnns.backends.chainer.prepared import ChainerPrepared
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.designs import same_shape
 

@@ -9,10 +9,9 @@ import pytest
 from case_tables import each_row
 
 from predictor.errors import BackendUnavailableError
-from proxy_cnns.backends.chainer.cudnn.choice import Choice, Convolution, algorithms_json
 from proxy_cnns.backends.chainer.cudnn.functions import CudnnFunctions
 from proxy_cnns.backends.chainer.cudnn.library import FMA_MATH, Cudnn, open_cudnn
-from proxy_cnns.backends.chainer.cudnn.plans import CudnnPlans
+from proxy_cnns.backends.chainer.cudnn.plans import Choice, Convolution, CudnnPlans, algorithms_json
 
 MIB = 2**20
 KEEP_GOING = {"auto_tune": False, "tensor_core": "auto"}

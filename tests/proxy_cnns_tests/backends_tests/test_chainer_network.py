@@ -5,7 +5,7 @@ import pytest
 
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn
-from proxy_cnns.backends.chainer.network import network
+from proxy_cnns.backends.chainer.training import network
 
 torch = pytest.importorskip("torch")
 

@@ -17,9 +17,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from predictor.errors import SchemaError
-from proxy_cnns.backends.chainer.cudnn.choice import Convolution
 from proxy_cnns.backends.chainer.cudnn.library import Descriptor
-from proxy_cnns.backends.chainer.cudnn.plans import SCALARS, Arrays, CudnnPlans
+from proxy_cnns.backends.chainer.cudnn.plans import SCALARS, Arrays, Convolution, CudnnPlans
 
 _LAYOUT_NCHW = 0
 _POOLING = ("pooling.max_pooling_nd", "pooling.average_pooling_nd", "pooling.average_pooling_2d")

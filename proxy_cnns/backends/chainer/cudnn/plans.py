@@ -1,16 +1,95 @@
 """Convolutions run with cuDNN: an algorithm is chosen once for each convolution, and kept with its descriptors.
 
-CuPy gives addresses, the stream, arrays and workspace, through `CupyMemory`.
+cuDNN's heuristic chooses, or all are tried, within a limit of workspace. Iteration times jump between batch sizes where
+the choice changes. CuPy gives addresses, the stream, arrays and workspace, through `CupyMemory`.
 """
 
 import ctypes
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from predictor.errors import SchemaError
-from proxy_cnns.backends.chainer.cudnn.choice import Choice, Convolution, Operands, choose
-from proxy_cnns.backends.chainer.cudnn.library import DEFAULT_MATH, DIRECTIONS, FMA_MATH, Cudnn, Descriptor
+from proxy_cnns.backends.chainer.cudnn.library import (
+    ALGORITHMS,
+    DEFAULT_MATH,
+    DIRECTIONS,
+    FMA_MATH,
+    Cudnn,
+    Descriptor,
+    Performance,
+)
+
+Shape = tuple[int, ...]
+MOST_RESULTS = 16
+"""More than any pass has algorithms and math types."""
+_HINT = "Raise the limit: EPOCHCAST_WORKSPACE_MIB in the environment gives it in MiB."
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """One pass of a convolution in cuDNN's terms.
+
+    `direction` is ``forward``, ``backward_data`` or ``backward_filter``; `x`, `w`, `y` are the shapes of the input,
+    the weights and the output (or of their gradients), in the order of NCHW.
+    """
+
+    direction: str
+    x: Shape
+    w: Shape
+    y: Shape
+    padding: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+    dtype: str
+
+    @property
+    def name(self) -> str:
+        """Shape of the layer at its batch size, such as ``128x64x32x32_64x64x3x3_s1x1_p1x1``."""
+        parts = [_sizes(self.x), _sizes(self.w), f"s{_sizes(self.stride)}", f"p{_sizes(self.padding)}"]
+        parts += [f"d{_sizes(self.dilation)}"] * (self.dilation != (1, 1))
+        parts += [f"g{self.groups}"] * (self.groups > 1)
+        return "_".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The algorithm of one pass.
+
+    `how` is ``heuristic`` or ``autotune``, `time_ms` what autotuning measured (None: it was not), `math` cuDNN's
+    number of the arithmetic.
+    """
+
+    convolution: Convolution
+    how: str
+    algorithm: int
+    workspace_bytes: int
+    math: int
+    time_ms: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Name that cuDNN gives the algorithm."""
+        names = ALGORITHMS[self.convolution.direction]
+        return names[self.algorithm] if self.algorithm < len(names) else f"algorithm {self.algorithm}"
+
+
+def algorithms_json(choices: Iterable[Choice]) -> str | None:
+    """JSON for the column `conv_algorithms`: shape -> pass -> algorithm; None if nothing was chosen.
+
+    Where one shape was chosen for more than once (as when a limit changed), the last choice counts.
+    """
+    names: dict[str, dict[str, str]] = {}
+    for choice in choices:
+        names.setdefault(choice.convolution.name, {})[choice.convolution.direction] = choice.name
+    return json.dumps(names, sort_keys=True) if names else None
+
+
+def _sizes(numbers: Iterable[int]) -> str:
+    return "x".join(map(str, numbers))
+
 
 _NUMBERS = {"float16": ctypes.c_float, "float32": ctypes.c_float, "float64": ctypes.c_double}
 SCALARS = {
@@ -144,20 +223,49 @@ class CudnnPlans:
     def _plan(
         self, addresses: Arrays, convolution: Convolution, plain: bool, tried: bool, deterministic: bool
     ) -> _Plan:
-        """Choose an algorithm; where only plain arithmetic is allowed, cuDNN's proposed math type is not used."""
-        cudnn, dtype = self.cudnn, convolution.dtype
+        """Choose the fastest algorithm within the limit of workspace, as cuDNN's heuristic (v7) or a trial of all says.
+
+        `tried`: every algorithm is tried in the whole workspace, and what is written is overwritten. `deterministic`:
+        only algorithms that always give the same bits are taken. Where only `plain` arithmetic is allowed, cuDNN's
+        proposed math type is not used. SchemaError if no algorithm is within the limit; ProfilingError if cuDNN fails.
+        """
+        cudnn, dtype, limit = self.cudnn, convolution.dtype, self._workspace_bytes
+        direction, pass_name = convolution.direction, DIRECTIONS[convolution.direction]
         described = cudnn.convolution(convolution, FMA_MATH if plain else DEFAULT_MATH)
         x, y = (cudnn.tensor(shape, dtype) for shape in (convolution.x, convolution.y))
         w = cudnn.filter(convolution.w, dtype)
-        orders = {"forward": (x, w, y), "backward_data": (w, y, x), "backward_filter": (x, y, w)}
-        operands = Operands(described, orders[convolution.direction], addresses)
-        workspace = self.memory.allocate(self._workspace_bytes) if tried else None
-        address = None if workspace is None else workspace.ptr
-        limit = self._workspace_bytes
-        choice = choose(cudnn, self.handle(), convolution, operands, limit, deterministic, address)
-        if not plain:
-            described = cudnn.convolution(convolution, choice.math)
-        return _Plan(choice, described, operands.descriptors)
+        descriptors = {"forward": (x, w, y), "backward_data": (w, y, x), "backward_filter": (x, y, w)}[
+            direction
+        ]
+        first, second, result = (descriptor.pointer for descriptor in descriptors)
+        results, count = (Performance * MOST_RESULTS)(), ctypes.c_int()
+        out = (MOST_RESULTS, ctypes.byref(count), results)
+        if tried:
+            workspace = self.memory.allocate(limit)
+            pairs = (first, addresses[0], second, addresses[1], described.pointer, result, addresses[2])
+            name = f"cudnnFindConvolution{pass_name}AlgorithmEx"
+            cudnn.call(name, self.handle(), *pairs, *out, workspace.ptr, limit)
+        else:
+            name = f"cudnnGetConvolution{pass_name}Algorithm_v7"
+            cudnn.call(name, self.handle(), first, second, described.pointer, result, *out)
+        offers = results[: count.value]
+        for offer in offers:
+            if offer.status == 0 and offer.memory <= limit and (offer.deterministic or not deterministic):
+                how, time_ms = ("autotune", float(offer.time_ms)) if tried else ("heuristic", None)
+                choice = Choice(convolution, how, offer.algorithm, int(offer.memory), offer.math, time_ms)
+                if not plain:
+                    described = cudnn.convolution(convolution, choice.math)
+                return _Plan(choice, described, descriptors)
+        names = dict(enumerate(ALGORITHMS[direction]))
+        words = [
+            f"{names.get(offer.algorithm, offer.algorithm)} "
+            + (cudnn.status(offer.status) if offer.status else f"{offer.memory / 2**20:.1f} MiB")
+            for offer in offers
+        ]
+        raise SchemaError(
+            f"cuDNN has no algorithm for {convolution.name} ({direction}, {dtype}) within {limit / 2**20:g} MiB of "
+            f"workspace: {', '.join(words) or 'it offers none'}. {_HINT}"
+        )
 
     def add_bias(self, b: Any, y: Any) -> None:
         """Add one number for each channel to `y`."""
