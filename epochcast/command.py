@@ -17,8 +17,7 @@ import typer
 from epochcast.installation import shadowed
 
 try:
-    from epochcast.short_help import ShortHelp
-    from epochcast.usage import UsageError, usage_message
+    from epochcast.usage import ShortHelp, UsageError, usage_message
     from predictor.errors import EpochcastError, EpochcastWarning, LeftOutWarning, RetiredOptionWarning
 except ImportError:
     if not shadowed():

@@ -1,13 +1,16 @@
-"""The operators of the presets `quick` and `library`: designed to have neighbours for the layers of any CNN.
+"""The operators of the presets `quick`, `library` and `trainings`: designed, or those that designs and the zoo lack.
 
-A family of shapes is one line of datasets/profiles/families.json: how its shapes are drawn, and how many of them the
-smallest library has.
+A family of designed shapes is one line of datasets/profiles/families.json: how its shapes are drawn, and how many of
+them the smallest library has. Every draw gives the same numbers on every machine, so the code defines the library.
 Convolutions get most of a library because their efficiency changes with every side of their shape (which kernels
 cuDNN takes). The time of the other operators follows their bytes, so a ladder of sizes is enough.
 
 A library has two parts: designed shapes, which no CNN of the zoo has, and the convolutions of a few common CNNs, for
 whose shapes cuDNN has kernels of their own. So a library covers any other CNN of the zoo as well as
 a user's own.
+
+Operators of training steps lie in datasets/profiles/trainings.json, in lists for similar trainings, each with the batch
+sizes and modes it is measured in; shapes are those of common repositories' defaults and their neighbours.
 """
 
 from __future__ import annotations
@@ -16,15 +19,87 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, partial
-from itertools import chain, islice
+from itertools import chain, count, islice, product, zip_longest
 from math import prod
-from typing import Any
+from random import Random
+from typing import Any, TypeVar
 
+from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.files import data_file
-from predictor.operator_types import OPERATOR_TYPES
+from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VOLUME_TYPES
 from predictor.operators.operators import Operator, alone, operators_of
-from proxy_cnns.spread import Draw, draws
+from proxy_cnns.configuration import mode_of
+
+_T = TypeVar("_T")
+
+_USUAL_SIDES = (1, 2, 4, 7, 8, 14, 16, 28, 32, 56, 64, 112, 128, 224)
+_SHARE_OF_USUAL_SIDES = 0.55
+_GOLDEN = 0.6180339887498949
+
+
+class Draw:
+    """One point of the space of shapes: its first coordinates fill the space evenly, the rest are random.
+
+    `point`: coordinates in 0..1, taken one by one by `between`. `random`: seeded; decides kinds, such as a bias or
+    none, rather than sizes.
+    """
+
+    def __init__(self, point: Sequence[float], random: Random) -> None:
+        self._left = iter(point)
+        self._random = random
+
+    def between(self, low: float, high: float) -> float:
+        """Return a number of low..high; equal steps of the coordinate are equal ratios."""
+        return float(low * (high / low) ** next(self._left))
+
+    def side(self, low: int, high: int) -> int:
+        """Height and width of a feature map: any, and half the time one that image sizes halve to."""
+        side = self.between(low, high)
+        usual = [usual_side for usual_side in _USUAL_SIDES if low <= usual_side <= high]
+        if usual and self.happens(_SHARE_OF_USUAL_SIDES):
+            return min(usual, key=lambda usual_side: max(usual_side / side, side / usual_side))
+        return round(side)
+
+    def channels(self, width: float) -> int:
+        """Round to a number of channels: mostly multiples of 8 (above 256 of 32), some of 2, some odd."""
+        kind = self._random.random()
+        step = 8 if kind < 0.72 and width >= 12 else 2 if kind < 0.88 else 1
+        if width > 256 and kind < 0.4:
+            step = 32
+        return max(step, round(width / step) * step) if step > 1 else max(1, round(width) // 2 * 2 + 1)
+
+    def happens(self, share: float) -> bool:
+        """Return True in this share of the draws."""
+        return self._random.random() < share
+
+    def one_of(self, choices: Sequence[_T]) -> _T:
+        """Return one of the choices, each as likely."""
+        return choices[int(self._random.random() * len(choices))]
+
+
+def draws(seed: str, dimensions: int = 3) -> Iterator[Draw]:
+    """Endless draws; the first n of them fill the space about as evenly as n points can.
+
+    Additive recurrence with the generalized golden ratio, x^(d+1) = x + 1 (M. Roberts, "The unreasonable effectiveness
+    of quasirandom sequences", 2018), shifted by the seed.
+    """
+    random = Random(seed)  # noqa: S311 - shapes, no secrets
+    ratio = 2.0
+    for _ in range(60):
+        ratio = (1 + ratio) ** (1 / (dimensions + 1))
+    steps = [ratio ** -(axis + 1) for axis in range(dimensions)]
+    starts = [random.random() for _ in steps]
+    for number in count():
+        point = [(start + number * step) % 1 for start, step in zip(starts, steps, strict=True)]
+        yield Draw(point, random)
+
+
+def spread_order(values: Sequence[_T]) -> list[_T]:
+    """Reorder by golden-ratio steps: every first part of the list is then spread over the whole of it."""
+    ranks = [(position * _GOLDEN) % 1 for position in range(len(values))]
+    return [values[position] for position in sorted(range(len(values)), key=ranks.__getitem__)]
+
 
 Make = Callable[[Draw], Operator | None]
 """Makes the shape at one point of the space; None where it is larger than layers of CNNs."""
@@ -375,6 +450,80 @@ def designed_operators(scale: float = 1.0) -> tuple[Operator, ...]:
     sizes = {name: (make, round(count * scale)) for name, (count, make) in families().items()}
     shapes = (islice(_new_shapes(name, make), count) for name, (make, count) in sizes.items())
     return tuple(dict.fromkeys(chain.from_iterable(shapes)))  # families touch where small maps begin
+
+
+Part = tuple[Sequence[Mode], Sequence[int], list[Operator]]
+"""Modes, batch sizes and operators."""
+
+
+def training_operators() -> Iterator[Part]:
+    """Parts of the preset, those least known first.
+
+    Lists in turns come after the rest: each in its first mode at its first batch size, then each in its next.
+    """
+    turns = []
+    for training in json.loads(data_file("profiles/trainings.json").read_text(encoding="utf-8")):
+        modes, batch_sizes = tuple(map(mode_of, training["modes"])), tuple(training["batch_sizes"])
+        operators = []
+        for line in training["operators"]:
+            # a type, its kernel/stride and marks, then channels@sides > those of the output where they differ
+            words, _, shapes = line.partition(":")
+            type_, *marks = words.split()
+            window = marks.pop(0) if marks and marks[0][0].isdigit() else ""
+            operators += [_of_words(type_, window, marks, *shape.split(">")) for shape in shapes.split()]
+        if training["in_turns"]:
+            turns.append([((mode,), (size,), operators) for size, mode in product(batch_sizes, modes)])
+        else:
+            yield modes, batch_sizes, operators
+    yield from (training_part for turn in zip_longest(*turns) for training_part in turn if training_part)
+
+
+def _of_words(type_: str, window: str, marks: Sequence[str], of: str, to: str = "") -> Operator:
+    entry, dimensions = OPERATOR_TYPES[type_], 2 + (type_ in VOLUME_TYPES)
+    (ins, *sides), (outs, *ends) = (_sizes(shape, dimensions) for shape in (of, to or of))
+    kernel, stride = (_sizes(f"0@{size or 1}", dimensions)[1:] for size in window.partition("/")[::2])
+    counts = {mark[0]: int(mark[1:]) for mark in marks if mark[1:].isdigit()}
+    groups, padded = ins if "apart" in marks else counts.get("g"), "loose" not in marks
+    flags = {"first": "image" in marks, "wide": "wide" in marks, "padded": padded}
+    if entry.is_convolution:
+        flags |= {
+            "bias": "plain" not in marks and dimensions == 2,
+            "transposed": entry.product == "transposed",
+        }
+        size, across, down = map(tuple, (sides, kernel, stride))
+        return conv(ins, size, outs, across, down, groups or 1, counts.get("d", 1), **flags)
+    more: dict[str, Any] = {"groups": groups, "n_tensors": counts.get("n", 1)}
+    if window:
+        beyond = [(k - 1) // 2 * padded for k in kernel]
+        moved = zip(sides, kernel, stride, beyond, strict=True)
+        ends = [(n + 2 * p - k) // s + 1 for n, k, s, p in moved]
+        for name, numbers in (("kernel", kernel), ("stride", stride), ("padding", beyond)):
+            more |= dict(zip((f"{name}_height", f"{name}_width"), numbers, strict=True))
+    elif type_ == "attention":
+        more |= {"kernel_height": sides[0], "kernel_width": 1}
+    parameters = 2 * ins if entry.weights else 0
+    if entry.weights == "filters":
+        parameters = ins * outs + outs * ("plain" not in marks)
+    elif entry.gates and groups:
+        parameters = entry.gates * outs * (ins + outs // groups + 2)
+    return from_to(
+        type_,
+        (ins, sides[0], sides[1]),
+        (outs, (ends or sides)[0], (ends or sides)[1]),
+        kind=next((mark for mark in marks if mark in ACTIVATIONS), None),
+        parameters=parameters,
+        passes="forward" if "forward" in marks else "forward_backward",
+        in_place="in_place" in marks,
+        wide_input="wide" in marks,
+        **more,
+    )
+
+
+def _sizes(word: str, dimensions: int) -> list[int]:
+    """Channels, and sides where there are some; one side stands for all."""
+    channels, _, sides = word.partition("@")
+    lengths = [int(side) for side in sides.split("x") if side]
+    return [int(channels), *(lengths * dimensions if len(lengths) == 1 else lengths)]
 
 
 def common_operators(cnns: Sequence[str]) -> tuple[Operator, ...]:

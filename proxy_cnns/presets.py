@@ -18,10 +18,8 @@ from predictor.files import data_file
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.operators import Operator, as_run, is_view
 from proxy_cnns.configuration import Configuration, Replicas, Subject, mode_of
-from proxy_cnns.designs import common_operators, designed_operators
+from proxy_cnns.designs import common_operators, designed_operators, spread_order, training_operators
 from proxy_cnns.estimates import estimated_memory_gib, estimated_ms
-from proxy_cnns.spread import spread_order
-from proxy_cnns.trainings import training_operators
 from proxy_cnns.user_cnns import distinct_operators, named_table, target_subject
 
 

@@ -21,7 +21,7 @@ _To = Annotated[Path | None, typer.Option(help=_FOLDER, show_default=False)]
 @o.with_json
 def list_command(to: _To = None, output: o.OutputFormat = Format.table) -> None:
     """List the published tables, whose they are, and whether the folder has the released one."""
-    from predictor.measurements.published.released import released_tables
+    from predictor.measurements.published.reader import released_tables
     from predictor.measurements.published.sources import DATA_SETS
 
     named = to or os.environ.get("EPOCHCAST_PUBLISHED_DATA")

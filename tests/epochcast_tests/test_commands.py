@@ -38,7 +38,7 @@ def test_help_lists_every_command_and_module_with_what_the_command_says_of_itsel
     assert all(f" {command} " in help_text for command in COMMANDS)
     commands = typer.main.get_command(build_app()).commands
     assert {name: commands[name].help for name in COMMANDS} == COMMANDS
-    shared = {"__init__", "options", "answer_tables", "profile_input"}
+    shared = {"__init__", "options", "answer_tables"}
     folder = Path(face.__file__).parent / "commands"
     modules = {path.stem for path in folder.glob("*.py")} - shared
     assert modules == {name.replace("-", "_") for name in COMMANDS}

@@ -10,8 +10,14 @@ import pytest
 
 from predictor.errors import BackendUnavailableError, SchemaError
 from proxy_cnns import input_pipeline, pipelines
-from proxy_cnns.input_pipeline import measure_input, rate_of, usual_workers
-from proxy_cnns.pipelines import images_of, pipeline_of, write_images
+from proxy_cnns.input_pipeline import (
+    images_of,
+    measure_input,
+    pipeline_of,
+    rate_of,
+    usual_workers,
+    write_images,
+)
 
 pytest.importorskip("PIL", reason="Pillow is not installed: no image is loaded")
 

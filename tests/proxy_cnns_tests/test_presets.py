@@ -13,7 +13,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.operators.operators import operators_of
 from proxy_cnns.configuration import Builder, mode_of
-from proxy_cnns.designs import conv, linear, pool
+from proxy_cnns.designs import conv, linear, pool, spread_order, training_operators
 from proxy_cnns.estimates import estimated_seconds
 from proxy_cnns.modes import modes_of_gpu
 from proxy_cnns.presets import (
@@ -24,8 +24,6 @@ from proxy_cnns.presets import (
     parallel_configurations,
     preset,
 )
-from proxy_cnns.spread import spread_order
-from proxy_cnns.trainings import training_operators
 
 SAMPLED_MODES = [mode_of(words) for words in PRESETS["quick"]["modes"]]
 

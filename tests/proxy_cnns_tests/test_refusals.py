@@ -16,8 +16,7 @@ from proxy_cnns.backends.layers import Numbers
 from proxy_cnns.configuration import Builder
 from proxy_cnns.data_parallel import gpu_counts
 from proxy_cnns.device import visible_gpus
-from proxy_cnns.input_pipeline import measure_input
-from proxy_cnns.pipelines import decode, images_of, pipeline_of
+from proxy_cnns.input_pipeline import decode, images_of, measure_input, pipeline_of
 from proxy_cnns.presets import preset
 from proxy_cnns.user_cnns import builder_of, make_model
 

@@ -13,8 +13,12 @@ from typing import Any
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
-from predictor.measurements.published.convolutions import smallest_padding
-from predictor.measurements.published.reader import LayerTables, find_published, read_published
+from predictor.measurements.published.reader import (
+    LayerTables,
+    find_published,
+    read_published,
+    smallest_padding,
+)
 
 _LAYERS = "profet_cnn_layers.csv.gz"
 _LAYER_COLUMNS = (

@@ -1,22 +1,89 @@
-"""The reader of published tables: a data set maps its columns to ours; the report of an import."""
+"""The reader of published tables: a data set maps its columns to ours; reports of imports, and what was released."""
 
 from __future__ import annotations
 
 import csv
+import gzip
+import hashlib
+import io
+import json
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from predictor.catalogue.rows import read_rows
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import DataError, SchemaError, UnknownGpuError
 from predictor.files import data_file
-from predictor.measurements.published.convolutions import operator_columns
 from predictor.measurements.table import canonical_gpu_name, check_measurements
 
 if TYPE_CHECKING:
     import pandas as pd
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_GIVEN = (
+    "in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width", "kernel_height",
+    "kernel_width", "stride_height", "stride_width", "padding_height", "padding_width", "parameters",
+)  # fmt: skip
+_NAMED_BY = (
+    "in_height", "in_width", "in_channels", "out_channels", "kernel_height", "kernel_width", "stride_height",
+    "stride_width",
+)  # fmt: skip
+
+
+def operator_columns(prefix: str, shapes: pd.DataFrame) -> dict[str, Any]:
+    """Columns of bare convolutions: cnn, image_size, type, and the layer table's columns.
+
+    `prefix`: the source, which begins every name. `shapes`: sizes of input, output, kernel and stride; paddings that it
+    lacks are worked out (`smallest_padding`), and missing where no symmetric padding fits.
+    """
+    columns: dict[str, Any] = {name: shapes[name] for name in _GIVEN if name in shapes}
+    for side in ("height", "width"):
+        if f"padding_{side}" not in shapes:
+            sizes = [shapes[f"{of}_{side}"].tolist() for of in ("in", "out", "kernel", "stride")]
+            columns[f"padding_{side}"] = list(map(smallest_padding, *sizes))
+    rows = zip(*(shapes[name].tolist() for name in _NAMED_BY), strict=True)
+    columns["cnn"] = [f"{prefix}/{_name(*row)}" for row in rows]
+    return columns | {"image_size": shapes["in_height"], "type": "conv2d", "dilation": 1, "groups": 1}
+
+
+def forward_algorithms(names: pd.Series) -> pd.Series:
+    """Algorithm of each row's forward pass, as the JSON of `conv_algorithms`."""
+    return names.map({name: json.dumps({"conv": {"forward": name}}) for name in names.unique()})
+
+
+def square_shapes(rows: pd.DataFrame, out_size: pd.Series) -> pd.DataFrame:
+    """Channels, and height and width of input, output, kernel and stride, from rows that name each side once."""
+    sizes = {"in": rows["in_size"], "out": out_size, "kernel": rows["kernel_size"], "stride": rows["stride"]}
+    both = {f"{name}_{side}": size for name, size in sizes.items() for side in ("height", "width")}
+    return rows[["in_channels", "out_channels"]].assign(**both)
+
+
+def smallest_padding(size_in: int, size_out: int, kernel: int, stride: int) -> int | None:
+    """Return the smallest symmetric padding that turns `size_in` into `size_out`, or None if there is none.
+
+    Solves size_out = floor((size_in + 2 padding - kernel) / stride) + 1. TensorFlow's "same" padding is sometimes one
+    larger at the end than at the start, which no symmetric padding reproduces.
+    """
+    padding = max(0, -(-((size_out - 1) * stride + kernel - size_in) // 2))
+    return padding if (size_in + 2 * padding - kernel) // stride + 1 == size_out else None
+
+
+def _name(height: int, width: int, c_in: int, c_out: int, kh: int, kw: int, sh: int, sw: int) -> str:
+    """H_CIN_COUT, with kernel and stride where they are not 3 and 1, as proxies are named."""
+    kernel = "" if (kh, kw) == (3, 3) else f"_k{_pair(kh, kw)}"
+    stride = "" if (sh, sw) == (1, 1) else f"_s{_pair(sh, sw)}"
+    return f"{_pair(height, width)}_{c_in}_{c_out}{kernel}{stride}"
+
+
+def _pair(height: int, width: int) -> str:
+    return str(height) if height == width else f"{height}x{width}"
+
 
 LayerTables = dict[tuple[str, int], LayerTable]
 """By CNN name, as in the measurement table, and image size."""
@@ -183,6 +250,64 @@ class DataSet:
             if table is not None:
                 tables[f"{self.prefix}/{cnn}", size] = replace(table, cnn=f"{self.prefix}/{cnn}")
         return tables
+
+
+_TABLES = "published_tables.csv"
+_MOST_BYTES = 1 << 27  # of a table's text: seven times the largest
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedTable:
+    """A table that the default was fitted on or that scenarios read, a row of ``published_tables.csv``.
+
+    `sha256` is that of the text, whatever gzip made of it.
+    """
+
+    data_set: str
+    table: str
+    rows: int
+    sha256: str
+
+    def check(self, content: bytes) -> None:
+        """Raise DataError, with both checksums, if `content`, plain or gzipped, is not the released table."""
+        text = _unzipped(content, self.table)
+        rows = max(0, text.count(b"\n") - 1)
+        if rows != self.rows:
+            raise DataError(f"{self.table} has {rows:,} rows; the released figures come from {self.rows:,}.")
+        sha256 = hashlib.sha256(text).hexdigest()
+        if sha256 != self.sha256:
+            raise DataError(
+                f"{self.table} has the SHA-256 {sha256} (of its text); the released figures come from {self.sha256}."
+            )
+
+    def state(self, folder: Path) -> str:
+        """State of the table in a folder: ``there``, ``missing``, or ``differs`` from the released one."""
+        path = find_published(folder, self.table)
+        if path is None:
+            return "missing"
+        try:
+            self.check(path.read_bytes())
+        except DataError:
+            return "differs"
+        return "there"
+
+
+def released_tables() -> list[ReleasedTable]:
+    """Return the tables of all data sets."""
+    return list(read_rows(ReleasedTable, data_file(_TABLES)))
+
+
+def _unzipped(content: bytes, name: str) -> bytes:
+    if not content.startswith(b"\x1f\x8b"):
+        return content
+    try:
+        with gzip.open(io.BytesIO(content)) as file:
+            text = file.read(_MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{name} is a damaged gzip file: {error}.") from error
+    if len(text) > _MOST_BYTES:
+        raise DataError(f"{name} unzips to more than {_MOST_BYTES:,} bytes, which no published table has.")
+    return text
 
 
 @cache

@@ -16,9 +16,13 @@ from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
 from predictor.files import data_file
-from predictor.measurements.published.convolutions import forward_algorithms, operator_columns, square_shapes
 from predictor.measurements.published.profet_layers import profet_layer_tables
-from predictor.measurements.published.reader import DataSet
+from predictor.measurements.published.reader import (
+    DataSet,
+    forward_algorithms,
+    operator_columns,
+    square_shapes,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -307,7 +307,7 @@ def test_what_a_failed_call_held_is_let_go(torch):
 
 
 def test_kernels_are_profiled_only_where_asked_for_since_a_profile_slows_what_follows(torch, monkeypatch):
-    from proxy_cnns.backends.torch.kernels import convolution_kernels
+    from proxy_cnns.backends.torch.backend import convolution_kernels
 
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     profiled: list[str] = []

@@ -13,7 +13,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import DataError, SchemaError
 from predictor.measurements.published import published_layer_tables
-from predictor.measurements.published.convolutions import smallest_padding
+from predictor.measurements.published.reader import smallest_padding
 from predictor.measurements.published.sources import tf_cnn, timm_cnns
 
 _ROWS = json.loads(Path(__file__).with_name("profet_layers.json").read_text("utf-8"))

@@ -9,7 +9,7 @@ import pytest
 
 from predictor.errors import DataError
 from predictor.measurements.published import released
-from predictor.measurements.published.released import released_tables
+from predictor.measurements.published.reader import released_tables
 from predictor.measurements.published.sources import DATA_SETS
 
 TABLES = {table.table: table for table in released_tables()}
