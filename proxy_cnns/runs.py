@@ -126,10 +126,8 @@ def _ended(exit_code: int, last_words: str = "") -> ProfilingError:
 def _process(job: Job, messages: Any, parent: int) -> None:
     """Measure on the one GPU that this process sees, and send the result or the error."""
     end_with(parent)
-    if job.device != "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = name_of_device(int(job.device.partition(":")[2]))
-        job = replace(job, device="cuda:0")
-    result = _result_of(measure_job, job, lambda progress: messages.put((job.number, progress)))
+    shown = replace(job, device=_show_only(job.device))
+    result = _result_of(measure_job, shown, lambda progress: messages.put((job.number, progress)))
     messages.put((job.number, result))
 
 
@@ -139,6 +137,13 @@ def _result_of(measure: Callable[..., dict[str, Any]], *arguments: Any) -> Resul
         return measure(*arguments)
     except EpochcastError as error:
         return error
+
+
+def _show_only(device: str) -> str:
+    if device == "cpu":
+        return device
+    os.environ["CUDA_VISIBLE_DEVICES"] = name_of_device(int(device.partition(":")[2]))
+    return "cuda:0"
 
 
 def end_with(parent: int) -> None:
