@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from predictor.errors import BackendUnavailableError, SchemaError
-from proxy_cnns import input_pipeline, pipelines
+from proxy_cnns import input_pipeline
 from proxy_cnns.input_pipeline import (
     images_of,
     measure_input,
@@ -69,7 +69,7 @@ def test_made_images_are_about_as_large_as_those_of_imagenet(tmp_path):
 def test_without_torchvision_the_same_steps_are_done_with_pillow_and_numpy(folder):
     [path] = images_of(folder, 1)
     loaded = pipeline_of("pillow", 32).load(path)
-    grey = (128 / 255 - np.array(pipelines.MEAN)) / np.array(pipelines.DEVIATION)
+    grey = (128 / 255 - np.array(input_pipeline.MEAN)) / np.array(input_pipeline.DEVIATION)
     assert (loaded.shape, loaded.dtype) == ((3, 32, 32), np.float32)
     assert loaded[:, 16, 16] == pytest.approx(grey, abs=0.05)
 
@@ -85,7 +85,7 @@ def test_torchvision_of_another_build_gives_way_to_pillow(monkeypatch):
     def broken(_size, _stored):
         raise BackendUnavailableError("operator torchvision::nms does not exist")
 
-    monkeypatch.setitem(pipelines.PIPELINES, "torchvision", broken)
+    monkeypatch.setitem(input_pipeline.PIPELINES, "torchvision", broken)
     assert pipeline_of(None, 224).name == "pillow"
 
 
@@ -139,11 +139,11 @@ def test_arrays_of_the_image_size_are_measured_without_decoding(folder, without_
 
 
 def test_an_array_is_cropped_from_itself_with_a_margin(monkeypatch):
-    monkeypatch.setattr(pipelines.random, "randrange", lambda _: 8)
-    monkeypatch.setattr(pipelines.random, "random", lambda: 1.0)
+    monkeypatch.setattr(input_pipeline.random, "randrange", lambda _: 8)
+    monkeypatch.setattr(input_pipeline.random, "random", lambda: 1.0)
     image = np.full((8, 8, 3), 255, np.uint8)
     loaded = pipeline_of("pillow", 8, "array").load(image)
-    black = (0 - np.array(pipelines.MEAN)) / np.array(pipelines.DEVIATION)
+    black = (0 - np.array(input_pipeline.MEAN)) / np.array(input_pipeline.DEVIATION)
     assert loaded.shape == (3, 8, 8)
     assert loaded[:, 7, 7] == pytest.approx(black, abs=1e-6)  # the last four rows and columns are the margin
     assert loaded[0, 3, 3] > 2

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from predictor.errors import DataError
-from predictor.measurements.published import released
+from predictor.measurements.published import reader
 from predictor.measurements.published.reader import released_tables
 from predictor.measurements.published.sources import DATA_SETS
 
@@ -31,7 +31,7 @@ def test_every_table_that_importers_read_is_in_the_manifest():
     ],
 )
 def test_another_a_damaged_and_a_table_that_is_too_long_are_refused(content, words, monkeypatch):
-    monkeypatch.setattr(released, "_MOST_BYTES", 50_000)
+    monkeypatch.setattr(reader, "_MOST_BYTES", 50_000)
     with pytest.raises(DataError, match=words):
         TIMM.check(content)
 
