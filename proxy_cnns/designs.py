@@ -281,18 +281,21 @@ def _channels_of(
     return same_shape(operator_type, channels, draw.side(*sides) if sides else 1, **more)
 
 
-def _concat(draw: Draw) -> Operator:
-    """Tensors of one width each, as dense blocks and branches join them; up to 49 in DenseNet."""
-    side = draw.side(7, 72)
-    n_tensors = round(draw.between(2, 49.4))
-    width = max(8, draw.channels(draw.between(1500, 24_000) / side / n_tensors))
-    return same_shape("concat", n_tensors * width, side, n_tensors=n_tensors)
+def _concat(
+    draw: Draw,
+    sides: tuple[int, int],
+    tensors: tuple[float, float],
+    widths: tuple[float, float],
+    shared: bool = False,
+) -> Operator:
+    """Tensors of one width each, as dense blocks and branches join them: up to 49 in DenseNet, narrow on small maps.
 
-
-def _concat_small(draw: Draw) -> Operator:
-    """As dense blocks join them on small maps: many narrow tensors."""
-    side, n_tensors = draw.side(1, 6), round(draw.between(2, 26))
-    return same_shape("concat", n_tensors * draw.channels(draw.between(16, 96)), side, n_tensors=n_tensors)
+    `widths` are the channels of a tensor, or, if `shared`, these times the side and the number of tensors.
+    """
+    side, n, width = draw.side(*sides), round(draw.between(*tensors)), draw.between(*widths)
+    return same_shape(
+        "concat", n * max(8, draw.channels(width / side / n if shared else width)), side, n_tensors=n
+    )
 
 
 def _concat_forward(draw: Draw) -> Operator:
@@ -412,7 +415,7 @@ def _transposed_3d(draw: Draw) -> Operator:
 _SHAPES: dict[str, Callable[..., Operator | None]] = {
     shape.__name__.removeprefix("_"): shape
     for shape in (
-        _convolution, _transposed, _transposed_vectors, _map, _channels_of, _concat, _concat_small, _concat_forward,
+        _convolution, _transposed, _transposed_vectors, _map, _channels_of, _concat, _concat_forward,
         _linear_vectors, _linear_maps, _pool, _pool_up, _global_pool, _loss, _optimizer, _upsample, _same, _mean,
         _attention, _convolution_1d, _convolution_3d, _factored_3d, _transposed_3d,
     )

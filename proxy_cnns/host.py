@@ -20,19 +20,13 @@ from predictor.measurements.hosts import DISPATCHED, HOST_BATCH_SIZE, HOST_CNNS,
 from predictor.measurements.table import canonical_gpu_name
 from proxy_cnns.backends import BACKENDS, load_backend
 from proxy_cnns.backends.protocol import Backend
-from proxy_cnns.configuration import Configuration, Subject
+from proxy_cnns.configuration import Configuration, Subject, mode_of
 from proxy_cnns.device import host_name
 from proxy_cnns.modes import measurable_modes
 from proxy_cnns.profiler import FEWEST, Clock, median_precision
 from proxy_cnns.user_cnns import target_subject
 
-HOST_MODES = (
-    Mode(precision="fp32"),
-    Mode(precision="tf32"),
-    Mode(precision="amp_bf16"),
-    Mode(precision="amp_fp16"),
-    Mode(precision="amp_bf16", memory_format="channels_last"),
-)
+HOST_MODES = tuple(map(mode_of, ("fp32", "tf32", "amp_bf16", "amp_fp16", "amp_bf16/channels_last")))
 """Modes in which a host is measured, where framework and GPU have them."""
 
 _SECONDS = 0.3  # of repeats of one CNN in one mode

@@ -23,7 +23,7 @@ from predictor.errors import (
     SchemaError,
 )
 from predictor.operators.operators import Operator
-from proxy_cnns.backends.operators import CPU_CACHE_BYTES
+from proxy_cnns.backends.layers import CPU_CACHE_BYTES
 from proxy_cnns.backends.protocol import ANY_GPU, Launches
 from proxy_cnns.configuration import Configuration, Subject
 from proxy_cnns.device import cpu_model

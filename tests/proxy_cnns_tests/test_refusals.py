@@ -148,7 +148,7 @@ TABLES = {
 def test_a_layer_that_cannot_be_run_is_refused_by_its_name(request, case, framework):
     request.getfixturevalue("torch")
     from proxy_cnns.backends.chainer.training import network as chainer_network
-    from proxy_cnns.backends.torch.network import network as torch_network
+    from proxy_cnns.backends.torch.layers import network as torch_network
 
     table, words, _ = TABLES[case]
     if framework == "chainer":

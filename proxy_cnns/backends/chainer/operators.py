@@ -16,7 +16,7 @@ from proxy_cnns.backends.base import Program
 from proxy_cnns.backends.chainer.layers import layer_function, shuffle_channels
 from proxy_cnns.backends.chainer.modes import numpy_dtype
 from proxy_cnns.backends.chainer.training import make_optimizer
-from proxy_cnns.backends.operators import functions_of, input_shapes, n_copies, n_optimizer_copies
+from proxy_cnns.backends.layers import functions_of, input_shapes, n_copies, n_optimizer_copies
 
 _MOST_OPTIMIZER_TENSORS = 1000
 

@@ -8,7 +8,7 @@ from predictor.errors import SchemaError
 from proxy_cnns.backends.base import Program, gpu_index
 from proxy_cnns.backends.torch.backend import TorchBackend
 from proxy_cnns.backends.torch.device import refusing
-from proxy_cnns.backends.torch.network import exchange_layers
+from proxy_cnns.backends.torch.layers import exchange_layers
 from proxy_cnns.backends.torch.training import training_program
 from proxy_cnns.configuration import Configuration
 

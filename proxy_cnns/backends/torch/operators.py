@@ -25,10 +25,9 @@ from predictor.catalogue.modes import Mode
 from predictor.operator_types import VOLUME_TYPES
 from predictor.operators.operators import Operator
 from proxy_cnns.backends.base import LEARNING_RATE, MOMENTUM, Program
-from proxy_cnns.backends.operators import functions_of, input_shapes, n_copies, n_optimizer_copies
-from proxy_cnns.backends.torch.layers import layer_module
+from proxy_cnns.backends.layers import functions_of, input_shapes, n_copies, n_optimizer_copies
+from proxy_cnns.backends.torch.layers import layer_module, shuffle_channels
 from proxy_cnns.backends.torch.modes import autocast, gradient_scaler, narrow_dtype, tensor_layout
-from proxy_cnns.backends.torch.network import shuffle_channels
 
 _MOST_OPTIMIZER_TENSORS = 2000
 _ALIGNMENT = 128  # numbers: as far apart as tensors of their own begin

@@ -13,8 +13,8 @@ from predictor.cnns.torch_module import refuse_lazy
 from predictor.errors import SchemaError
 from proxy_cnns.backends.base import LEARNING_RATE, MOMENTUM, USER_CHANNELS, Program, user_cnn
 from proxy_cnns.backends.graph import image_shape
+from proxy_cnns.backends.torch.layers import network
 from proxy_cnns.backends.torch.modes import autocast, gradient_scaler, tensor_layout
-from proxy_cnns.backends.torch.network import network
 from proxy_cnns.configuration import Configuration
 
 

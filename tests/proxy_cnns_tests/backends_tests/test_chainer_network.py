@@ -30,7 +30,7 @@ def test_a_zoo_cnn_has_its_parameters_and_trains(chainer, name):
 
 @pytest.mark.parametrize(("name", "size"), [("resnet18_cifar", 32), ("shufflenet_v2_x0_5", 64)])
 def test_chainer_and_pytorch_agree_on_a_cnn_of_the_same_parameters(chainer, name, size):
-    from proxy_cnns.backends.torch.network import network as torch_network
+    from proxy_cnns.backends.torch.layers import network as torch_network
 
     table = zoo_cnn(name, size)
     chain, module = network(table), torch_network(table, "cpu")

@@ -8,7 +8,7 @@ import pytest
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import minimum_image_size, zoo_cnn, zoo_names
 from proxy_cnns.backends.graph import image_shape
-from proxy_cnns.backends.torch.network import network
+from proxy_cnns.backends.torch.layers import network
 
 _COMPARED = (
     "alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "googlenet", "inception_v3", "mobilenet_v2",

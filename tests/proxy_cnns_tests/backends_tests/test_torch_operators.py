@@ -9,7 +9,7 @@ import pytest
 
 from predictor.catalogue.modes import Mode
 from predictor.operators.operators import Operator
-from proxy_cnns.backends.operators import copies_of, input_shapes
+from proxy_cnns.backends.layers import copies_of, input_shapes
 from proxy_cnns.backends.torch import operators as torch_operators
 from proxy_cnns.backends.torch.operators import operator_program
 from proxy_cnns.designs import adaptive_pool, conv, from_to, linear, optimizer, same_shape
