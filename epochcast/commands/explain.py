@@ -11,7 +11,7 @@ from epochcast.api import USUAL_BATCH_SIZES, explanations
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import title
 from epochcast.notes import beware, legend, most_important, unmeasured
-from epochcast.tables import Column, Format, Record, print_notes, print_records, print_table
+from epochcast.tables import Column, Format, print_notes, print_records, print_table, table_columns
 from predictor.answers.notes import Priority, Reason, notes_of, number
 from predictor.answers.question import Question
 from predictor.catalogue.devices import short_name
@@ -112,23 +112,14 @@ def _show_ways(
         raise SchemaError("no GPU is given. Try: epochcast explain resnet50 --gpu H200 --parallel 4")
     subject = [o.cnn_or_layers(cnn, options) for cnn in cnns]
     question = Question.of(subject, gpu, batch_size or _USUAL_SHARED, options)
-    records: list[Record] = [asdict(split) for split in parallel_ways(question)]
+    records = [asdict(split) for split in parallel_ways(question)]
     if output is not Format.table:
         print_records(records, output, records[0])
         return
-    columns = [
-        Column("batch", lambda r: str(r["batch_size"])),
-        Column("shared by", lambda r: "one GPU" if r["way"] == "one" else r["way"], left=True),
-        Column("iter. ms", lambda r: number(r["iteration_time_ms"])),
-        Column("x one GPU", lambda r: f"{r['ratio']:.2f}"),
-        Column("one process", lambda r: f"{r['one_process_ratio']:.2f}", rank=1),
-        Column("MB sent", lambda r: f"{r['exchanged_mb']:,.0f}", rank=1),
-        Column("exchanges", lambda r: str(r["exchanges"]), rank=2),
-        Column("why", lambda r: r["why"], left=True, rank=3),
-    ]
     for (cnn, name, link), group in groupby(records, key=lambda r: (r["cnn"], r["gpu"], r["link"])):
         title = f"{cnn} on {options['n_gpus']} x {short_name(name)}, {link}"
-        print_table(list(group), columns, title, group="batch")
+        rows = [row | {"way": "one GPU"} if row["way"] == "one" else row for row in group]
+        print_table(rows, table_columns("explain ways"), title, group="batch")
     print_notes([_WAYS])
 
 
