@@ -297,7 +297,7 @@ def evaluation(
     """Run the evaluation; the command reports from this `predictor.evaluation.run.EvaluationResult`."""
     from predictor.evaluation.run import evaluate as run_evaluation
     from predictor.measurements.features import feature_table
-    from predictor.measurements.flags import is_compiled
+    from predictor.measurements.groups import is_compiled
     from predictor.models.fit import TrainingData
 
     if measurements is None:

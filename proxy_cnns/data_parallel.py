@@ -16,12 +16,11 @@ from typing import Any
 
 from predictor.errors import DeviceOutOfMemoryError, EpochcastError, ProfilingError, SchemaError
 from proxy_cnns.backends.base import Program, gpu_index
-from proxy_cnns.backends.protocol import Launches, Prepared
 from proxy_cnns.backends.torch.backend import TorchBackend
 from proxy_cnns.backends.torch.device import refusing
 from proxy_cnns.backends.torch.layers import exchange_layers
 from proxy_cnns.backends.torch.training import training_program
-from proxy_cnns.configuration import Configuration
+from proxy_cnns.configuration import Configuration, Launches, Prepared
 from proxy_cnns.profiler import FEWEST, LIMITS, Limits
 from proxy_cnns.runs import end_with
 
@@ -55,7 +54,7 @@ def gpu_counts(n_gpus: int) -> tuple[int, ...]:
 
 
 class DataParallelBackend:
-    """PyTorch's DistributedDataParallel on several devices of this machine; see `proxy_cnns.backends.protocol.Backend`.
+    """PyTorch's DistributedDataParallel on several devices of this machine; see `proxy_cnns.configuration.Backend`.
 
     `device`: names joined by commas, such as ``cuda:0,cuda:1``; ``cpu`` starts two processes on the CPU.
     BackendUnavailableError if PyTorch is not installed, or there is no such device.

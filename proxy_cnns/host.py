@@ -19,8 +19,7 @@ from predictor.errors import BackendUnavailableError
 from predictor.measurements.hosts import DISPATCHED, HOST_BATCH_SIZE, HOST_CNNS, HostMeasurement, HostTime
 from predictor.measurements.table import canonical_gpu_name
 from proxy_cnns.backends import BACKENDS, load_backend
-from proxy_cnns.backends.protocol import Backend
-from proxy_cnns.configuration import Configuration, Subject, mode_of
+from proxy_cnns.configuration import Backend, Configuration, Subject, mode_of
 from proxy_cnns.device import host_name
 from proxy_cnns.modes import measurable_modes
 from proxy_cnns.profiler import FEWEST, Clock, median_precision

@@ -30,8 +30,7 @@ from predictor.errors import (
 )
 from predictor.measurements.table import canonical_gpu_name
 from proxy_cnns.backends import load_backend
-from proxy_cnns.backends.protocol import Backend
-from proxy_cnns.configuration import Configuration
+from proxy_cnns.configuration import Backend, Configuration
 from proxy_cnns.device import (
     DeviceState,
     Monitor,

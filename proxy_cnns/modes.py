@@ -12,8 +12,7 @@ from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError, UnknownGpuError
 from predictor.measurements.table import canonical_gpu_name
 from proxy_cnns.backends import check_framework
-from proxy_cnns.backends.protocol import ANY_GPU
-from proxy_cnns.configuration import Configuration
+from proxy_cnns.configuration import ANY_GPU, Configuration
 from proxy_cnns.device import gpu_names
 
 CPU_PRECISIONS = ("fp32",)

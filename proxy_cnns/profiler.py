@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from predictor.errors import DeviceOutOfMemoryError, SchemaError
-from proxy_cnns.backends.protocol import Prepared
+from proxy_cnns.configuration import Prepared
 
 FEWEST = 6
 """With fewer repeats there is no 95 % interval: smallest and largest of five hold the median in 93.8 %."""

@@ -1,4 +1,7 @@
-"""Groups of rows that a fit is left without, whole: one CNN under all its names, one chip under all its cards."""
+"""Groups of rows that a fit is left without, whole: one CNN under all its names, one chip under all its cards; flags.
+
+Flags are read without the list of columns, so that answers need no file for them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import device_of
+from predictor.catalogue.modes import COMPILED
 from predictor.operator_types import OPERATOR_TYPES
 
 if TYPE_CHECKING:
@@ -19,6 +23,20 @@ _SHAPE = (
     "type", "in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width",
     "kernel_height", "kernel_width", "stride_height", "stride_width", "groups",
 )  # fmt: skip
+
+
+def is_set(frame: pd.DataFrame, name: str) -> NDArray[np.bool_]:
+    """Whether a flag of a checked table is true, shape (n_rows,); false if unknown or if the table lacks it."""
+    if name not in frame:
+        return np.zeros(len(frame), dtype=bool)
+    return frame[name].isin([True]).to_numpy(dtype=bool)
+
+
+def is_compiled(frame: pd.DataFrame) -> NDArray[np.bool_]:
+    """Whether each row of a checked table was measured with ``torch.compile``, shape (n_rows,)."""
+    if "capture" not in frame:
+        return np.zeros(len(frame), dtype=bool)
+    return frame["capture"].isin(COMPILED).to_numpy(dtype=bool)
 
 
 def chips_of(rows: pd.DataFrame) -> NDArray[np.str_]:

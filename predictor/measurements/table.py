@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from predictor.catalogue.devices import find_gpu, is_cpu
 from predictor.errors import DataError, SchemaError, UnknownGpuError, nearest
 from predictor.files import data_root
-from predictor.measurements.flags import is_set
+from predictor.measurements.groups import is_set
 from predictor.measurements.schema import (
     CHECKS,
     COLUMNS,

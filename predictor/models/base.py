@@ -19,8 +19,7 @@ from predictor.catalogue.devices import Gpu, device_of
 from predictor.catalogue.modes import UNKNOWN, Mode, mode_words
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import NotFittedError, OutOfRangeError, SchemaError, nearest
-from predictor.measurements.flags import is_set
-from predictor.measurements.groups import chips_of
+from predictor.measurements.groups import chips_of, is_set
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, Term, widening
 from predictor.models.registry import PREDICTORS, estimator_class, name_of
 

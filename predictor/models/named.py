@@ -261,7 +261,7 @@ _MODE = ("framework", "precision", "memory_format", "autotune")
 def rows_of_measurements(measurements: pd.DataFrame) -> pd.DataFrame:
     """Feature table of eager whole iterations of CNNs and proxies on one device, from a measurement table."""
     from predictor.measurements.features import feature_table
-    from predictor.measurements.flags import is_compiled
+    from predictor.measurements.groups import is_compiled
 
     kind = measurements["kind"].fillna("target")
     chosen = measurements[kind.isin(("proxy", "target")) & ~is_compiled(measurements)]
@@ -272,7 +272,7 @@ def rows_of_measurements(measurements: pd.DataFrame) -> pd.DataFrame:
 
 def _iterations(features: pd.DataFrame, with_cpus: bool = False) -> pd.DataFrame:
     """Training iterations on one device whose layers are known, in modes that a question can ask for."""
-    from predictor.measurements.flags import is_set
+    from predictor.measurements.groups import is_set
 
     usual = Mode()
     kind = features["kind"].fillna("target") if "kind" in features else "target"

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import cast
 
 from predictor.errors import SchemaError, nearest
-from proxy_cnns.backends.protocol import Backend
+from proxy_cnns.configuration import Backend
 
 BACKENDS = {
     "pytorch": "proxy_cnns.backends.torch.backend:TorchBackend",

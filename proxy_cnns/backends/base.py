@@ -24,8 +24,7 @@ from predictor.errors import (
 )
 from predictor.operators.operators import Operator
 from proxy_cnns.backends.layers import CPU_CACHE_BYTES
-from proxy_cnns.backends.protocol import ANY_GPU, Launches
-from proxy_cnns.configuration import Configuration, Subject
+from proxy_cnns.configuration import ANY_GPU, Configuration, Launches, Subject
 from proxy_cnns.device import cpu_model
 from proxy_cnns.user_cnns import make_model
 
@@ -74,7 +73,7 @@ class Program:
 
 
 class FrameworkBackend:
-    """A framework on the CPU or on one GPU; see `proxy_cnns.backends.protocol.Backend`.
+    """A framework on the CPU or on one GPU; see `proxy_cnns.configuration.Backend`.
 
     On a GPU one configuration is prepared at a time: close one before the next. `_gpu` is None on a CPU. `check_mode`
     refuses a mode that cannot be measured (SchemaError), `switch` sets the framework's global switches, and a
@@ -173,7 +172,7 @@ class FrameworkBackend:
 
 
 class PreparedProgram:
-    """A program on a device; see `proxy_cnns.backends.protocol.Prepared`.
+    """A program on a device; see `proxy_cnns.configuration.Prepared`.
 
     `program`: has run once on the GPU of `backend`, or its CPU. `peak_mib`: as measured before anything was captured.
     """

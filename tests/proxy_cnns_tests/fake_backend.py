@@ -10,7 +10,7 @@ import threading
 from math import exp
 
 from predictor.errors import BackendUnavailableError, DeviceOutOfMemoryError, SchemaError
-from proxy_cnns.backends.protocol import Launches
+from proxy_cnns.configuration import Launches
 
 
 class Clock:

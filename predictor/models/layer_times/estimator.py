@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from predictor.arrays import Array
 from predictor.catalogue.modes import MEMORY_FORMATS, products_in_fp32
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.measurements.flags import is_set
+from predictor.measurements.groups import is_set
 from predictor.models.base import Case, Predictor, times_of
 from predictor.models.forecast import IterationForecast
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode

@@ -16,7 +16,7 @@ from predictor.arrays import Array
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import UNKNOWN, mode_words
 from predictor.cnns.layer_table import MEMORY_COLUMNS, PASS_COLUMNS, Layer
-from predictor.measurements.flags import is_set
+from predictor.measurements.groups import is_set
 from predictor.models.base import cases_of
 from predictor.models.join import sharpness_of
 from predictor.models.roofline.features import FAMILY_OF, FEATURES_OF_FAMILY, FamilyKernels

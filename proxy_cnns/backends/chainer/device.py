@@ -13,7 +13,7 @@ from typing import Any
 
 from predictor.errors import BackendUnavailableError, SchemaError
 from proxy_cnns.backends.base import refusing_failures
-from proxy_cnns.backends.protocol import Launches
+from proxy_cnns.configuration import Launches
 
 _EMPTY_KERNELS = 200
 _EMPTY_REPEATS = 5

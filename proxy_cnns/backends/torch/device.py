@@ -14,7 +14,7 @@ from typing import Any
 
 from predictor.errors import ProfilingError
 from proxy_cnns.backends.base import refusing_failures
-from proxy_cnns.backends.protocol import Launches
+from proxy_cnns.configuration import Launches
 
 _TIDY_EVERY = 200  # graphs
 _TIDY_SHARE = 0.4  # of the GPU's memory, kept for later

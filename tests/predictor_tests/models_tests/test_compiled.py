@@ -13,7 +13,7 @@ from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
-from predictor.measurements.flags import is_compiled
+from predictor.measurements.groups import is_compiled
 from predictor.models.compiled import COMPILED as COMPILED_BY_EAGER
 from predictor.models.compiled import compile_seconds, eager_mode
 from predictor.models.forecast import WIDENS, Anchor

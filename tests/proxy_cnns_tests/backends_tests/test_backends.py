@@ -19,10 +19,9 @@ from predictor.operators.operators import Operator
 from proxy_cnns.backends import load_backend
 from proxy_cnns.backends.chainer import device as chainer_device
 from proxy_cnns.backends.chainer.modes import check_mode as check_chainer
-from proxy_cnns.backends.protocol import Launches
 from proxy_cnns.backends.torch import device as torch_device
 from proxy_cnns.backends.torch.modes import check_mode as check_torch
-from proxy_cnns.configuration import Builder, Configuration, Subject
+from proxy_cnns.configuration import Builder, Configuration, Launches, Subject
 from proxy_cnns.designs import same_shape
 
 CPU_MODES = [

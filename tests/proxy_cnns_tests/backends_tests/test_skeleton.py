@@ -8,8 +8,7 @@ from small_subjects import OPERATORS, TARGETS
 from predictor.catalogue.modes import Mode
 from predictor.errors import DeviceOutOfMemoryError, ProfilingError
 from proxy_cnns.backends.base import FrameworkBackend, PreparedProgram, Program, refusing_failures
-from proxy_cnns.backends.protocol import Launches
-from proxy_cnns.configuration import Configuration
+from proxy_cnns.configuration import Configuration, Launches
 
 OPERATOR = Configuration(OPERATORS[0], Mode(), 4)
 CNN = Configuration(TARGETS[0], Mode(), 4)

@@ -12,9 +12,8 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.proxies import proxy_table
 from predictor.errors import ProfilingError
 from proxy_cnns.backends import load_backend
-from proxy_cnns.backends.protocol import Backend
 from proxy_cnns.backends.torch import training
-from proxy_cnns.configuration import Configuration, Subject
+from proxy_cnns.configuration import Backend, Configuration, Subject
 
 COMPILED = Mode(capture="compile")
 
