@@ -181,11 +181,11 @@ class Fleet:
 @cache
 def fingerprint() -> str:
     """Digest of epochcast's code and shipped data: equal where answers and measurements are made alike."""
-    import proxy_cnns
     from predictor import files
+    from proxy_cnns import configuration
 
     digest, data = hashlib.sha256(), files.data_root()
-    for module in (files, proxy_cnns):
+    for module in (files, configuration):
         folder = Path(str(module.__file__)).parent
         for path in sorted(folder.rglob("*.py")):
             digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())

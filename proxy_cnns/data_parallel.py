@@ -156,8 +156,7 @@ class _Team:
 class _Together(Prepared):
     """A configuration that runs on several GPUs.
 
-    What is not told here is None: a GPU's time would include its wait for the others, and algorithms are noted of one
-    GPU only.
+    GPU times are None, since they would include the wait for the others; algorithms, too, which are noted of one GPU.
     """
 
     def __init__(self, team: _Team, configuration: Configuration) -> None:
