@@ -133,14 +133,13 @@ def diff(before: Question, after: Question) -> list[Difference]:
             f"the recorded steps have batch sizes {before.batch_sizes} and {after.batch_sizes}. Record both at one."
         )
     splits_before, splits_after = _splits(before), _splits(after)
-    own = slice(len(splits_before))  # rows of trainings beside it follow
-    pairs = zip(answer(before).rows()[own], answer(after).rows()[own], strict=True)
+    own = (answer(question).rows()[: len(splits_before)] for question in (before, after))  # none beside it
     return [
         replace(
             _difference(row_before, row_after, splits_before[key], splits_after[key]),
             usual_batch_size=not asked,
         )
-        for row_before, row_after in pairs
+        for row_before, row_after in zip(*own, strict=True)
         for key in [(row_before.gpu, row_before.local_batch_size)]
     ]
 

@@ -211,7 +211,8 @@ class Question:
             find_grid(self.region, named("region"))
         if self.samples is None and self.data_set is None:
             for name in (name for name in OF_EPOCHS if getattr(self, name) and not self.followed(name)):
-                text = f"{named(name)} {getattr(self, name)} needs an epoch"
+                value = getattr(self, name)
+                text = f"{named(name)}{f' {value}' * (value is not True)} needs an epoch"
                 raise SchemaError(f"{text}. Pass {named('samples')} or a data set, too.").about(name)
         if self.float32_matmul_precision is not None:
             if self.framework != "pytorch" or self.precision not in (None, "tf32"):
