@@ -11,7 +11,7 @@ from small_subjects import RARE
 from epochcast.profiling import ProfileRequest, request_for
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import DataError, OutOfRangeError, SchemaError, UnknownCnnError
+from predictor.errors import DataError, SchemaError
 from proxy_cnns.backends.layers import Numbers
 from proxy_cnns.configuration import Builder
 from proxy_cnns.data_parallel import gpu_counts
@@ -19,19 +19,6 @@ from proxy_cnns.device import visible_gpus
 from proxy_cnns.input_pipeline import decode, images_of, measure_input, pipeline_of
 from proxy_cnns.presets import preset
 from proxy_cnns.user_cnns import builder_of, make_model
-
-_NO_CNN = r"names no CNN behind the colon. Try: (cnn|targets):resnet50, "
-PRESETS = {
-    "quik": (SchemaError, "'quick'"),
-    **dict.fromkeys(("cnn:", "targets:", "cnn: ", "cnn"), (SchemaError, _NO_CNN)),
-    **dict.fromkeys(("quick:resnet50", ""), (SchemaError, "no preset is called")),
-    "cnn:resnet5": (UnknownCnnError, "resnet50"),
-    "targets:lenet5,resnet5": (UnknownCnnError, "resnet50"),
-    "cnn:alexnet@32": (OutOfRangeError, "63"),
-    "cnn:resnet18@big": (SchemaError, "image size"),
-    "cnn:absent.py:make": (SchemaError, "not a file"),
-}
-"""By the name of a preset."""
 
 CALLS = {
     "absent.py:make_model": (builder_of, SchemaError, "not a file"),
@@ -68,11 +55,17 @@ def _volume(**columns: object) -> object:
     return Numbers(replace(RARE["conv3d"].operator, **columns)).volume  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", [*PRESETS, *CALLS])
+@pytest.mark.parametrize("name", CALLS)
 def test_what_is_none_is_refused_with_the_reason(name):
-    call, error, words = CALLS[name] if name in CALLS else (preset, *PRESETS[name])
+    call, error, words = CALLS[name]
     with pytest.raises(error, match=words):
         call(name)
+
+
+@each_row
+def test_a_preset_that_is_none_is_refused_with_the_nearest_or_what_is_wrong(name, error, words):
+    with pytest.raises(error, match=words):
+        preset(name)
 
 
 def test_a_folder_without_images_is_refused_with_the_next_step(tmp_path):

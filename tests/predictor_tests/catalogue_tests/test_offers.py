@@ -4,11 +4,14 @@ import gzip
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from case_tables import each_row
 
+import epochcast
 from predictor.catalogue.offers import Offer, Prices, load_offers, own_usd_per_hour
-from predictor.errors import SchemaError, UnknownGpuError
+from predictor.catalogue.providers import chosen_offers
+from predictor.errors import EpochcastError, SchemaError, UnknownGpuError
 
 HEADER = "provider,instance,gpu,gpu_count,usd_per_hour"
 FULL = HEADER + ",spot_usd_per_hour,retrieved_on,historic"
@@ -81,3 +84,39 @@ def test_marketplaces_stand_in_where_no_cloud_rents_the_gpu_today():
 def test_a_machine_of_ones_own_costs_its_price_over_its_hours_and_electricity():
     machine, electricity = own_usd_per_hour(7 * 365.25, 7, 7, watts=500, usd_per_kwh=0.4)
     assert (machine, electricity) == (pytest.approx(1.0), pytest.approx(0.2))
+
+
+@each_row
+def test_offers_are_chosen_by_provider_and_place(providers, regions, left):
+    chosen = chosen_offers(load_offers(), providers, regions)
+    assert {f"{offer.provider} {offer.region}" for offer in chosen if not offer.historic} == {*left}
+
+
+@each_row
+def test_a_name_without_offers_is_refused_with_those_that_have_some(providers, regions, words):
+    with pytest.raises(EpochcastError, match=words):
+        chosen_offers(load_offers(), providers, regions)
+
+
+def test_a_region_on_a_known_grid_is_where_the_grid_is_whatever_its_name():
+    at = {
+        name: Offer("aws", "g", "Tesla T4", 1, 1.0, region=name)
+        for name in ("eu-west-2", "eu-central-1", "eu-x1")
+    }
+    london, berlin, unknown = at.values()
+    assert chosen_offers(Prices(at.values()), None, "eu") == (berlin, unknown)
+    assert chosen_offers(Prices(at.values()), None, "europe,eu-west") == (london, berlin)
+
+
+@each_row
+def test_a_training_of_seconds_costs_what_its_provider_bills_at_least(provider, billed_s):
+    row = epochcast.compare("lenet5", data_set="mnist", provider=provider, budget_usd=0.01).iloc[0]
+    shortest_s = row["total_cost_usd"] / row["usd_per_hour"] * 3600
+    assert shortest_s == pytest.approx(billed_s or row["total_time_h"] * 3600)
+    assert (row["chance"] == 0.0) == (row["total_cost_usd"] > 0.01)
+
+
+def test_a_provider_that_bills_by_the_minute_bills_whole_ones():
+    rows = epochcast.compare("resnet18", data_set="cifar10", provider="lambda", epochs=5)
+    minutes = rows["total_cost_usd"] / rows["usd_per_hour"] * 60
+    assert minutes.to_numpy() == pytest.approx(np.ceil(60 * rows["total_time_h"].to_numpy()))

@@ -3,7 +3,6 @@
 import sys
 import weakref
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -207,46 +206,19 @@ def test_the_configuration_of_chainer_is_left_as_it_was(opened):
         assert (chainer.config.train, chainer.config.autotune) == (False, False)
 
 
-NO_CNN, MISFIT = "model = 7", "import torch\nmodel = torch.nn.Linear(7, 3)"
-PREPARED: dict[str, tuple[str, Any, type[Exception], str]] = {
-    "no module": ("pytorch", NO_CNN, SchemaError, r"make_model\(\) of .* gives a int, no torch\.nn\.Module"),
-    "no chain": ("chainer", NO_CNN, SchemaError, r"gives a int, no chainer\.Chain"),
-    "its own error": (
-        "pytorch",
-        MISFIT,
-        ProfilingError,
-        "mine at batch size 2 in fp32: RuntimeError: mat1 and",
-    ),
-    "batch norm over one number": (
-        "pytorch",
-        partial(whole, cnn="resnet18", batch_size=1),
-        ProfilingError,
-        r"resnet18 at batch size 1 .*more than 1 value per channel",
-    ),
-    "xla": ("pytorch", partial(whole, xla=True), SchemaError, "measured"),
-    "static graph": ("pytorch", partial(whole, capture="static_graph"), SchemaError, "measured"),
-    "adam": ("pytorch", partial(whole, optimizer="adam"), SchemaError, "measured"),
-    **{
-        precision: ("pytorch", partial(whole, precision=precision), SchemaError, "fp32, amp_bf16")
-        for precision in ("tf32", "amp_fp16", "fp16")
-    },
-    "unknown operator": (
-        "chainer",
-        lambda name: alone(Operator("other", in_channels=3, in_height=8, in_width=8), Mode(name)),
-        SchemaError,
-        "other_3x8x8",
-    ),
-}
-"""Framework, configuration or the code of a user's file, and the error with its words."""
-
-
-@pytest.mark.parametrize("case", PREPARED)
-def test_what_cannot_be_prepared_is_refused_in_words(opened, own, case):
-    framework, configuration, error, words = PREPARED[case]
+@each_row
+def test_what_cannot_be_prepared_is_refused_in_words(opened, own, framework, code, options, error, words):
+    """The code of a user's file, or options of a CNN of the zoo."""
     backend = opened(framework).backend
-    asks = own(configuration, framework) if isinstance(configuration, str) else configuration(framework)
+    asks = own(code, framework) if code else whole(framework, **options)
     with pytest.raises(error, match=words):
         backend.prepare(asks)
+
+
+def test_an_unknown_operator_is_refused_by_its_name(opened):
+    backend, operator = opened("chainer").backend, Operator("other", in_channels=3, in_height=8, in_width=8)
+    with pytest.raises(SchemaError, match="other_3x8x8"):
+        backend.prepare(alone(operator, Mode("chainer")))
 
 
 @each_row
