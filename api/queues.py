@@ -10,7 +10,7 @@ import math
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -85,22 +85,13 @@ class Queue:
             self._running[client] += 1
         else:
             await self._turn(client)
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         context = contextvars.copy_context()
-        took_s: list[float] = []
-        bounded = partial(self._bounded, answer, took_s, partial(call, *args, **kwargs))
-        running = self._threads.submit(partial(context.run, bounded))
-
-        def ended(done: "Future[T]") -> None:
-            if not loop.is_closed():  # it is once the server has ended
-                loop.call_soon_threadsafe(self._hand_over, client, sum(took_s), done, answer)
-
-        running.add_done_callback(ended)
+        self._threads.submit(context.run, self._bounded, client, answer, partial(call, *args, **kwargs))
         return await answer
 
-    def _bounded(self, answer: "asyncio.Future[T]", took_s: list[float], call: Callable[[], T]) -> T:
-        """Run a call, which ends early when its processor time is over or nobody waits for the answer."""
+    def _bounded(self, client: Hashable, answer: "asyncio.Future[T]", call: Callable[[], T]) -> None:
+        """Run a call and hand its result over; it ends early if its time is over or nobody waits for the answer."""
         began, began_s = time.thread_time(), time.monotonic()
 
         def check() -> None:
@@ -112,25 +103,25 @@ class Queue:
                     "with fewer measurements."
                 )
 
+        give: Callable[[], None]
         try:
             with stopped_by(check):
-                return call()
-        finally:
-            took_s.append(time.thread_time() - began)
-            self._last_s.append(time.monotonic() - began_s)
+                give = partial(answer.set_result, call())
+        except BaseException as error:  # noqa: BLE001 - whoever asked gets it
+            give = partial(answer.set_exception, error)
+        took_s, loop = time.thread_time() - began, answer.get_loop()
+        self._last_s.append(time.monotonic() - began_s)
+        if not loop.is_closed():  # it is once the server has ended
+            loop.call_soon_threadsafe(self._hand_over, client, took_s, answer, give)
 
     def _hand_over(
-        self, client: Hashable, took_s: float, done: "Future[T]", answer: "asyncio.Future[T]"
+        self, client: Hashable, took_s: float, answer: "asyncio.Future[T]", give: Callable[[], None]
     ) -> None:
         """Give a call's result to its request and its place to the next call, in one wake of the event loop."""
         self._taken_s[client] = self._share_s(client) + took_s
         self._ended(client)
-        if answer.done():
-            return  # the client went
-        if (error := done.exception()) is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(done.result())
+        if not answer.done():  # else the client went
+            give()
 
     def _runs_at_once(self, client: Hashable) -> bool:
         return self._may_run(client) and not any(map(self._may_run, self._turns))
