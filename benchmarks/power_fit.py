@@ -24,7 +24,7 @@ from predictor.errors import DataError
 from predictor.files import data_root
 from predictor.models.data_parallel import Team, add_data_parallelism
 from predictor.models.forecast import IterationForecast
-from predictor.models.power import power_w, product_times_ms
+from predictor.models.power import PowerOfGpus, power_w
 from predictor.models.ratios import Ratios
 from predictor.models.served import Model
 
@@ -61,8 +61,8 @@ class Reading:
     @cached_property
     def product_ms(self) -> float:
         """Least time in ms of the iteration's convolutions and matrix products."""
-        table, size = zoo_cnn(self.cnn, self.image_size), np.array([float(self.local_batch_size)])
-        return float(product_times_ms(table, [self.gpu], [self.mode.precision], size)[0, 0])
+        power = PowerOfGpus.of(zoo_cnn(self.cnn, self.image_size), [self.gpu], [self.mode.precision])
+        return self.local_batch_size * float(power.product_ms[0])
 
     def terms(self) -> tuple[float, float, float]:
         """Factors of the law's coefficients at the measured iteration time."""

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from predictor.answers import notes
 from predictor.answers.coded import Coded
 from predictor.answers.grid import (
-    TIMES,
     Iterations,
     Places,
     batch_sizes_to_try,
@@ -49,6 +48,7 @@ from predictor.catalogue.modes import COMPILED, Mode
 from predictor.errors import OutOfRangeError
 from predictor.models.compiled import compile_seconds, compile_spread
 from predictor.models.epoch_start import has_known_start
+from predictor.models.forecast import TIMES
 from predictor.models.registry import WHOLE_METHODS
 from predictor.operators.memory import MEASURED_FRAMEWORK
 

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.answers.coded import Coded, Indices, distinct, unrepeated
-from predictor.answers.grid import ENDS
 from predictor.answers.loading import LOADING_TIMES, STARTS, WAITS
 from predictor.answers.notes import as_answered
 from predictor.answers.offers import ENERGIES, EPOCH_TIMES, energy_basis, epochs, rentals_of, rented_rows
@@ -39,6 +38,7 @@ from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
 from predictor.files import replacing
 from predictor.models.epochs import last_mini_batch, run_samples
+from predictor.models.forecast import ENDS
 from predictor.table_files import (
     as_text,
     is_parquet,

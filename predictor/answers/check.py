@@ -25,7 +25,6 @@ from predictor.answers.changes import (
     worker_changes,
 )
 from predictor.answers.forms import resizing_ms
-from predictor.answers.grid import TIMES as ITERATION_TIMES
 from predictor.answers.grid import usual_batch_size
 from predictor.answers.notes import (
     REMEDIES,
@@ -44,6 +43,7 @@ from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.modes import Habits
 from predictor.catalogue.offers import hourly_usd
 from predictor.errors import SchemaError
+from predictor.models.forecast import TIMES as ITERATION_TIMES
 from predictor.models.packed import packed_times
 from predictor.models.ratios import ratios_of
 

@@ -29,7 +29,7 @@ from predictor.answers.bounds import (
 )
 from predictor.answers.changes import habits_of, other_modes
 from predictor.answers.forms import FormCost, dear_forms
-from predictor.answers.grid import TIMES, WORDS, forecasts_of, split_traffic, with_shares
+from predictor.answers.grid import WORDS, forecasts_of, split_traffic, with_shares
 from predictor.answers.notes import Reason, Spoken, as_answered, number, reason_of
 from predictor.answers.question import Question
 from predictor.answers.resolved import Device, ResolvedQuestion
@@ -40,6 +40,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import DataError, EpochcastError, OutOfRangeError, SchemaError
 from predictor.measurements.table import disturbed_rows, noise_by_batch_size
+from predictor.models.forecast import TIMES
 from predictor.models.join import join_shares
 from predictor.models.layer_times.files import library_mode
 from predictor.models.layer_times.law import CLASSES, layer_sums

@@ -29,7 +29,7 @@ from predictor.models.data_parallel import Gradients, Team, team_reasons, team_t
 from predictor.models.epoch_start import first_calls_of_each_s
 from predictor.models.epochs import last_mini_batch, run_samples
 from predictor.models.extrapolation import of_warning
-from predictor.models.forecast import Anchor, IterationForecast, Reason
+from predictor.models.forecast import TIMES, Anchor, Forecasts, IterationForecast, Reason, positions_of_modes
 from predictor.models.habits import with_habits
 from predictor.models.layer_times.law import counted_operators
 from predictor.models.packed import packed_reasons, packed_times
@@ -73,16 +73,22 @@ def largest_local_batch_sizes(
     Of `n_gpus` GPUs together, each with `per_gpu` such trainings; for one, a multiple of the parts of the mini-batch,
     at most 65,536. None where not even one image fits.
     """
-    limits: dict[Mode, dict[float, int]] = {}
-    rooms = [
-        (mode, usable_gib(gpu, per_gpu) - taken_gib)
-        for (gpu, mode), taken_gib in zip(devices, others_gib, strict=False)
-    ]
-    for mode, gib in rooms:
-        limits.setdefault(mode, {})[gib] = 0
-    for mode, sizes in limits.items():
-        sizes |= zip(sizes, largest_batches_within(table, tuple(sizes), mode), strict=True)
-    return [n_gpus * (limits[mode][gib] - limits[mode][gib] % table.parts) or None for mode, gib in rooms]
+    usable = _usable_gib(tuple(gpu for gpu, _ in devices), per_gpu)
+    rooms = [room_gib - taken_gib for room_gib, taken_gib in zip(usable, others_gib, strict=False)]
+    largest: list[int | None] = [None] * len(rooms)
+    for mode, positions in positions_of_modes(devices).items():
+        distinct = dict.fromkeys(rooms[position] for position in positions)
+        limits = dict(zip(distinct, largest_batches_within(table, tuple(distinct), mode), strict=True))
+        for position in positions:
+            limit = limits[rooms[position]]
+            largest[position] = n_gpus * (limit - limit % table.parts) or None
+    return largest
+
+
+@lru_cache(maxsize=256)
+def _usable_gib(gpus: tuple[Gpu, ...], per_gpu: int = 1) -> tuple[float, ...]:
+    """`usable_gib` of each GPU; cached: the same GPUs are asked about one CNN after another."""
+    return tuple(usable_gib(gpu, per_gpu) for gpu in gpus)
 
 
 def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpus: int = 1) -> list[int]:
@@ -158,11 +164,6 @@ def fastest_sizes(rates: Array, held: NDArray[np.bool_]) -> NDArray[np.int64]:
 Places = NDArray[np.int64]
 Reasons = tuple[Reason, ...]
 
-ENDS = ("iteration_time_ms", "low_ms", "high_ms")
-"""Time of an iteration and the ends of its interval."""
-
-TIMES = (*ENDS, "gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "host_time_ms")
-
 _KEPT = 24
 """Grids that are kept, some megabytes each for all GPUs: a comparison needs three."""
 
@@ -182,54 +183,62 @@ def forecasts_of(
     local_batch_sizes: Sequence[int] | Array,
     anchors: Sequence[Anchor] = (),
     method: str | None = None,
-) -> list[IterationForecast]:
+) -> Forecasts:
     """The model's iterations on one GPU of each device, on the question's host, by its method if no other is given.
 
     They are kept, but for those on a measured host: the same training with other epochs, prices or wishes asks for the
     same.
     """
-    model, from_host = resolved.known.model, resolved.images_from_host
-    method = method or resolved.question.method
+    method, options = method or resolved.question.method, resolved.images_from_host
     if isinstance(resolved.host, HostMeasurement):
         anchored_by = anchors, method, resolved.host
-        forecasts = model.forecasts(table, devices, local_batch_sizes, *anchored_by, from_host=from_host)
+        forecasts = Forecasts.of(
+            resolved.known.model.forecasts(table, devices, local_batch_sizes, *anchored_by, from_host=options)
+        )
     else:
         sizes = tuple(np.asarray(local_batch_sizes).tolist())
-        key = model, table, tuple(devices), sizes, tuple(anchors), method, resolved.host, from_host
-        forecasts = list(_kept_forecasts(*key))
+        gpus = tuple(gpu for gpu, _ in devices)
+        modes = tuple((mode, tuple(positions)) for mode, positions in positions_of_modes(devices).items())
+        key = table, gpus, modes, sizes, tuple(anchors), method, resolved.host, options
+        forecasts = _kept_forecasts(resolved.known.model, *key)
     if any(resolved.habits):
         batches = np.asarray(local_batch_sizes, dtype=float)
-        return [
-            forecast
-            if "anchored" in forecast.method or mode.is_compiled
-            else with_habits(forecast, table, gpu, mode, batches, resolved.habits)
-            for forecast, (gpu, mode) in zip(forecasts, devices, strict=True)
-        ]
+
+        def in_habit(position: int, forecast: IterationForecast) -> IterationForecast:
+            gpu, mode = devices[position]
+            if "anchored" in forecast.method or mode.is_compiled:
+                return forecast
+            return with_habits(forecast, table, gpu, mode, batches, resolved.habits)
+
+        return forecasts.changed(in_habit)
     if resolved.question.framework != "chainer":
         return forecasts
     no_cudnn, workspace_mib = resolved.question.no_cudnn, resolved.question.workspace_mib
     by_chainer = partial(with_convolutions, no_cudnn=no_cudnn, workspace_mib=workspace_mib)
     # an anchor's run holds the effect
-    return [forecast if "anchored" in forecast.method else by_chainer(forecast) for forecast in forecasts]
+    return forecasts.changed(lambda _, own: own if "anchored" in own.method else by_chainer(own))
 
 
 @lru_cache(maxsize=_KEPT)
 def _kept_forecasts(
     model: Model,
     table: LayerTable,
-    devices: tuple[Device, ...],
+    gpus: tuple[Gpu, ...],
+    modes: tuple[tuple[Mode, tuple[int, ...]], ...],
     local_batch_sizes: tuple[float, ...],
     anchors: tuple[Anchor, ...],
     method: str,
     host: str | None,
     from_host: bool,
-) -> tuple[IterationForecast, ...]:
-    """The model's iterations, whose arrays nobody may change."""
-    forecasts = model.forecasts(table, devices, local_batch_sizes, anchors, method, host, from_host=from_host)
-    for forecast in forecasts:
-        for name in TIMES:
-            getattr(forecast, name).flags.writeable = False
-    return tuple(forecasts)
+) -> Forecasts:
+    """The model's iterations, whose arrays nobody may change; `modes`: each with the positions of its GPUs."""
+    mode_of = {position: mode for mode, positions in modes for position in positions}
+    devices = [(gpu, mode_of[position]) for position, gpu in enumerate(gpus)]
+    forecasts = Forecasts.of(
+        model.forecasts(table, devices, local_batch_sizes, anchors, method, host, from_host=from_host)
+    )
+    forecasts.times.flags.writeable = False
+    return forecasts
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +271,7 @@ class Devices:
     @cached_property
     def usable_gib(self) -> Array:
         """Memory of each GPU that the estimate may fill."""
-        return np.array(list(map(usable_gib, self.gpus)))
+        return np.array(_usable_gib(tuple(self.gpus)))
 
     @cached_property
     def first_calls_s(self) -> Array:
@@ -331,32 +340,34 @@ class Iterations:
         if not last_sizes <= set(asked_sizes):
             local_batch_sizes = sorted(last_sizes.union(asked_sizes))
         by_anchors: dict[tuple[Anchor, ...], list[Training]] = {}
-        of_training = dict(trainings)
-        for training in of_training:
+        devices, positions = list[Device](), dict[Training, range]()
+        for training, of_training in dict(trainings).items():
+            positions[training] = range(len(devices), len(devices) + len(of_training))
+            devices += of_training
             by_anchors.setdefault(resolved.anchors(table, training) if anchored else (), []).append(training)
-        forecast_of_device = {}
+        parts, beside = [], np.zeros(len(devices), dtype=bool)
+        extrapolates: list[Sequence[Reasons]] = [()] * len(devices)
         for anchors, trainings_of_anchors in by_anchors.items():
-            group = [device for training in trainings_of_anchors for device in of_training[training]]
-            forecasts_of_group = forecasts_of(resolved, table, group, local_batch_sizes, anchors)
-            beyond: list[Reason] = []
-            if any("anchored" in forecast.method for forecast in forecasts_of_group):
+            group = [position for training in trainings_of_anchors for position in positions[training]]
+            of_group = [devices[position] for position in group]
+            forecasts = forecasts_of(resolved, table, of_group, local_batch_sizes, anchors)
+            parts.append((group, forecasts))
+            beside[group] = any(anchor.beside_loader for anchor in anchors)
+            methods, beyond = forecasts.column("method"), list[Reason]()
+            if any("anchored" in method for method in methods):
                 beyond = _anchors_beyond(resolved, table, trainings_of_anchors[0], anchors)
-            is_beside = any(anchor.beside_loader for anchor in anchors)
-            for device, forecast in zip(group, forecasts_of_group, strict=True):
-                own: Sequence[Reasons] = forecast.extrapolates
-                is_said = any(reason.kind == "anchor" for reasons in own for reason in reasons)
-                if "anchored" in forecast.method and not is_said:
-                    own = [(*reasons, *beyond) for reasons in own]
-                forecast_of_device[device] = forecast, own, is_beside
-        devices = [device for group in of_training.values() for device in group]
-        forecasts, extrapolates, beside = zip(*map(forecast_of_device.__getitem__, devices), strict=True)
+            for position, method, own in zip(group, methods, forecasts.column("extrapolates"), strict=True):
+                if beyond and "anchored" in method:
+                    is_said = any(reason.kind == "anchor" for reasons in own for reason in reasons)
+                    own = own if is_said else [(*reasons, *beyond) for reasons in own]
+                extrapolates[position] = own
+        forecasts = Forecasts.joined(parts)
         sizes = np.array(local_batch_sizes, dtype=np.int64)
-        memories_gib = {
-            mode: np.array(peak_memories_gib(table, local_batch_sizes, mode))
-            for mode in dict.fromkeys(mode for _, mode in devices)
-        }
-        times = {name: np.concatenate([getattr(forecast, name) for forecast in forecasts]) for name in TIMES}
-        words = {name: [getattr(forecast, name) for forecast in forecasts] for name in WORDS}
+        memory_gib = np.empty((len(devices), sizes.size))
+        for mode, of_mode in positions_of_modes(devices).items():
+            memory_gib[of_mode] = peak_memories_gib(table, local_batch_sizes, mode)
+        times = dict(zip(TIMES, forecasts.times.reshape(len(TIMES), -1), strict=True))
+        words = {name: forecasts.column(name) for name in WORDS}
         iterations = cls(
             resolved=resolved,
             devices=Devices(table, devices, words),
@@ -366,9 +377,9 @@ class Iterations:
             local_batch_size=np.tile(sizes, len(devices)),
             times=times,
             one_ms=times["iteration_time_ms"],
-            memory_gib=np.concatenate([memories_gib[mode] for _, mode in devices]),
+            memory_gib=memory_gib.ravel(),
             extrapolates=np.fromiter(chain.from_iterable(extrapolates), object, len(sizes) * len(devices)),
-            beside_loader=np.repeat(np.array(beside, dtype=bool), len(sizes)),
+            beside_loader=np.repeat(beside, len(sizes)),
             factor=np.ones(len(sizes) * len(devices)),
             per_gpu=np.ones(len(sizes) * len(devices), dtype=np.int64),
             per_vcpu=np.zeros(len(sizes) * len(devices)),

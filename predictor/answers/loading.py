@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predictor.answers.grid import ENDS
 from predictor.answers.question import named
 from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.hosts import slowness_of_cpu
 from predictor.catalogue.loading_rates import LOADERS, USUAL_LOADER, Loader, find_loader, find_source
 from predictor.errors import SchemaError
 from predictor.models.epoch_start import first_image_s, start_factor
+from predictor.models.forecast import ENDS
 from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers
 from predictor.models.ratios import ratios_of
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.answers.grid import ENDS, Iterations, Places
+from predictor.answers.grid import Iterations, Places
 from predictor.answers.loading import LOADING_TIMES, WAITS, feed_of_rentals, starts, vcpus_of, with_loading
 from predictor.answers.notes import Co2Basis, EnergyBasis
 from predictor.answers.question import named
@@ -27,6 +27,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.data_parallel import Team
 from predictor.models.epochs import Iteration, epoch_times_s
+from predictor.models.forecast import ENDS
 from predictor.models.power import power_limit_w, power_w
 from predictor.models.ratios import ratios_of
 

@@ -6,7 +6,7 @@ It keeps scikit-learn's rules (parameters, clones, tags) and imports none of it,
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -48,16 +48,16 @@ class KnownHost(NamedTuple):
 class Measuring(NamedTuple):
     """How an iteration was measured: what tables of measurements hold beside the mode.
 
-    `machine`: key of `RooflineLaw.host_offset`; None stands for the average machine. `host_of`: gives the host of a GPU
-    where that is none of these machines. `copies`, `waits`: whether the iteration copies its images, and waits for a
-    loader. `passes`: the table's ``pass``.
+    `machine`: key of `RooflineLaw.host_offset`; None stands for the average machine. `host`: the host where it is none
+    of these machines. `copies`, `waits`: whether the iteration copies its images, and waits for a loader. `passes`: the
+    table's ``pass``.
     """
 
     machine: str | None = None
     copies: bool = False
     waits: bool = False
     passes: str = "training"
-    host_of: Callable[[Gpu], KnownHost] | None = None
+    host: KnownHost | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +120,7 @@ class Predictor:
         """Learn from a feature table of n rows and their times, of shape (n,)."""
         raise NotImplementedError(f"{type(self).__name__} has no fit.")
 
-    def forecasts(self, cases: Sequence[Case]) -> list[IterationForecast]:
+    def forecasts(self, cases: Sequence[Case]) -> Sequence[IterationForecast]:
         """Forecast of each case; the cases share their CNN and may differ in GPU, precision and anchors.
 
         OutOfRangeError where the predictor refuses a case. The message says why, and what to do.

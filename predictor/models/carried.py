@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from predictor.arrays import Array, weighted_sums
-from predictor.catalogue.devices import all_gpus, rates_of, short_name
+from predictor.catalogue.devices import Gpu, all_gpus, rates_of, short_name
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
@@ -24,7 +24,7 @@ from predictor.models.layer_times.law import counted_operators, operators_in
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import FARAWAY, UNKNOWN, DeviceMode
 from predictor.models.roofline.law import CarriedTypes, RooflineLaw
-from predictor.models.roofline.terms import KernelContext
+from predictor.models.roofline.terms import Contexts, contexts_of
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.kernels import kernels_of
 from predictor.operators.operators import Operators, is_depthwise
@@ -53,25 +53,19 @@ _Source = tuple[OperatorLibrary, Operators, Array, Array]
 
 
 def carried_types(
-    cases: Sequence[Case], layers: LayerModels, law: RooflineLaw, seen: Sequence[str]
+    gpus: tuple[Gpu, ...], case: Case, layers: LayerModels, law: RooflineLaw, seen: Sequence[str]
 ) -> CarriedTypes | None:
-    """Times on the GPU of each case of the types that were measured and are not `seen`; None without any.
+    """Times on each GPU, in the mode of a case, of types that were measured and are not `seen`; None without any.
 
-    `cases`: a question about one CNN in one mode on several GPUs; runs of the CNN would hold these times already.
+    Runs of the CNN would hold these times already.
     """
-    first, table = cases[0], table_of(cases[0])
-    types, batches = types_never_measured(table, seen), first.batch_sizes / table.parts
-    if (
-        not types
-        or first.mode.framework != "pytorch"
-        or first.measuring.passes != "training"
-        or first.anchors
-    ):
+    table, mode = table_of(case), case.mode
+    types, batches = types_never_measured(table, seen), case.batch_sizes / table.parts
+    if not types or mode.framework != "pytorch" or case.measuring.passes != "training" or case.anchors:
         return None
-    sources = _sources(layers, table, first.mode, types, tuple(batches.tolist()))
-    contexts = tuple(KernelContext.of(case) for case in cases)
-    rates = [rates_of(context.gpu, context.precision) for context in contexts]
-    gpu_ms, squares = np.zeros((2, len(cases), batches.size))
+    sources = _sources(layers, table, mode, types, tuple(batches.tolist()))
+    contexts, rates = contexts_of(gpus, mode), [rates_of(gpu, mode.precision) for gpu in gpus]
+    gpu_ms, squares = np.zeros((2, len(gpus), batches.size))
     for type_, (library, operators, counts, source_ms) in sources.items():
         entry, layout = OPERATOR_TYPES[type_], library.mode.kernel_layout
         there = device_rates(library.mode.gpu, library.mode.precision)
@@ -88,8 +82,10 @@ def carried_types(
         squares += (of_type * np.array([[OF_TYPES if waits else spread] for spread in spreads])) ** 2
     if not sources:
         return None
-    gpus = " and ".join(sorted({short_name(library.mode.gpu) for library, *_ in sources.values()}))
-    text = f"{', '.join(sources)} measured on {gpus} only, carried over by what the GPUs' sheets differ in"
+    known_on = " and ".join(sorted({short_name(library.mode.gpu) for library, *_ in sources.values()}))
+    text = (
+        f"{', '.join(sources)} measured on {known_on} only, carried over by what the GPUs' sheets differ in"
+    )
     kernels = kernels_of(table, update=0.0, types=tuple(sources))
     return CarriedTypes(tuple(sources), kernels, gpu_ms, squares, Reason("operator", text, 1.0))
 
@@ -119,7 +115,7 @@ def _sources(
 
 
 @lru_cache(maxsize=256)
-def _reached(law: RooflineLaw, library: OperatorLibrary, contexts: tuple[KernelContext, ...]) -> Array:
+def _reached(law: RooflineLaw, library: OperatorLibrary, contexts: Contexts) -> Array:
     """Time of a usual CNN by the law in each context over what the ratio of rooflines makes of a library's times."""
     table, mode = zoo_cnn(_USUAL), library.mode
     operators, counts = counted_operators(table)

@@ -22,7 +22,7 @@ from predictor.catalogue.devices import Gpu
 from predictor.catalogue.links import Link
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
-from predictor.models.forecast import SHARPNESS, IterationForecast, Reason
+from predictor.models.forecast import SHARPNESS, TIMES, IterationForecast, Reason
 from predictor.models.join import change_host, sharpness_of
 from predictor.models.ratios import Ratios, ratios_of
 from predictor.models.replicas import compiled_convolutions, replicas_reasons, replicas_times
@@ -213,7 +213,7 @@ def add_data_parallelism(
     """
     if team.n_gpus == 1:
         return single_gpu
-    times, reasons = {name: getattr(single_gpu, name) for name in _TIMES}, team_reasons(team, mode)
+    times, reasons = {name: getattr(single_gpu, name) for name in TIMES}, team_reasons(team, mode)
     first = np.zeros(len(single_gpu.extrapolates), dtype=np.int64)
     changed: dict[str, Any] = team_times(times, table, [(gpu, mode)], first, [team], first)
     changed["extrapolates"] = tuple((*at_size, *reasons) for at_size in single_gpu.extrapolates)
@@ -262,13 +262,7 @@ def team_times(
     gpu_ms = one_gpu_ms + added_gpu_ms(one_gpu_ms, exchange)
     of_gpu = _interval(one_gpu_ms, times["gpu_low_ms"], times["gpu_high_ms"], gpu_ms, ratios.spread, widens)
     host_ms = team_host_ms(one_host_ms, exchange) if eager else one_host_ms
-    return dict(zip(_TIMES, (time_ms, low_ms, high_ms, gpu_ms, *of_gpu, host_ms), strict=True))
-
-
-_TIMES = (
-    *("iteration_time_ms", "low_ms", "high_ms"),
-    *("gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "host_time_ms"),
-)
+    return dict(zip(TIMES, (time_ms, low_ms, high_ms, gpu_ms, *of_gpu, host_ms), strict=True))
 
 
 def _interval(

@@ -145,20 +145,6 @@ def epoch_times_s(
     return np.asarray(training + validation + passes * first_wait_s, dtype=np.float64)
 
 
-@dataclass(frozen=True, slots=True)
-class EpochOverhead:
-    """Time of measured epochs beyond iterations x iteration time.
-
-    A validation image takes `validation_share` of a training image's time (only its forward pass), `ms_per_iteration`
-    is spent between iterations, and `ms_per_mb` on feeding each MB (10^6 bytes) of fp32 RGB images, training and
-    validation alike. `Epochs` carries over only the second.
-    """
-
-    validation_share: float = 0.0
-    ms_per_iteration: float = 0.0
-    ms_per_mb: float = 0.0
-
-
 def fit_epoch_overhead(
     epoch_time_s: ArrayLike,
     iteration_time_ms: ArrayLike,
@@ -166,8 +152,12 @@ def fit_epoch_overhead(
     batch_size: ArrayLike,
     image_size: ArrayLike,
     validation_samples: ArrayLike = 0,
-) -> EpochOverhead:
-    """Fit the three coefficients by non-negative least squares on prediction / measured = 1.
+) -> tuple[float, float, float]:
+    """Overhead of measured epochs beyond iterations x iteration time, by least squares on prediction / measured = 1.
+
+    A validation image's time over that of a training image (only its forward pass), ms between two iterations, and ms
+    on feeding each MB (10^6 bytes) of fp32 RGB images, training and validation alike; none is below 0. `Epochs` carries
+    over only the second.
 
     All arguments have shape (n_epochs,) or broadcast to it; `image_size` is the side of the square images in pixels,
     `validation_samples` the images of the validation pass that it ends with; the rest of either pass takes its share of
@@ -195,4 +185,5 @@ def fit_epoch_overhead(
         )
     left = 1.0 - spent[usable] / epoch_ms[usable]
     weights, _ = nnls(beyond[usable] / epoch_ms[usable, None], left)
-    return EpochOverhead(*(float(weight) for weight in weights))
+    validation_share, ms_per_iteration, ms_per_mb = map(float, weights)
+    return validation_share, ms_per_iteration, ms_per_mb

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from predictor.models.roofline.law import CarriedTypes
     from predictor.models.roofline.rows import Rows
+    from predictor.models.roofline.terms import Contexts
 
 MODE_FIELDS = ("framework", "precision", "memory_format", "xla", "autotune", "capture", "optimizer")
 """Fields of a mode, in the order of `Ranges.modes`."""
@@ -54,7 +55,7 @@ _TOGETHER = ("precision", "memory_format", "xla")  # these select kernels jointl
 _JOINED = ("gpu_modes", "modes")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Ranges:
     """Ranges of the training data.
 
@@ -68,7 +69,7 @@ class Ranges:
     gpu_modes: tuple[tuple[str, ...], ...]
     modes: tuple[tuple[str, ...], ...]
     layer_types: tuple[str, ...]
-    shapes: dict[str, tuple[float, float]] = field(hash=False)
+    shapes: dict[str, tuple[float, float]]
     batch_size: tuple[int, int]
 
     def as_json(self) -> dict[str, Any]:
@@ -120,25 +121,31 @@ def ranges_of(iterations: pd.DataFrame, rows: Rows) -> Ranges:
 def reasons(
     ranges: Ranges,
     table: LayerTable,
-    devices: Sequence[tuple[Gpu, Mode]],
+    contexts: Contexts,
+    mode: Mode,
     batch_sizes: NDArray[np.float64],
+    kernels: Kernels,
     carried: CarriedTypes | None = None,
-) -> list[tuple[tuple[Reason, ...], ...]]:
-    """Reasons for caution, for each GPU with its mode, at each batch size; equal ones are one tuple."""
+) -> tuple[list[tuple[tuple[Reason, ...], ...]], NDArray[np.intp]]:
+    """Distinct reasons for caution, at each batch size, and the place of each GPU's among them.
+
+    `kernels`: those of the CNN's training iteration.
+    """
     low, high = ranges.batch_size
-    larger = Reason("batch", f"measured from {low} to {high}")
-    smaller = replace(larger, towards=("low",))  # it takes no longer than those measured
+    text = f"measured from {low} to {high}"
+    # fewer images take no longer than those measured
+    smaller, larger = Reason("batch", text, towards=("low",)), Reason("batch", text)
     sizes = (batch_sizes / table.parts).tolist()
     outside = [(smaller,) * (n < low) + (larger,) * (n > high) for n in sizes]
-    of_cnn = (*_of_cnn(ranges, table, carried.types if carried else ()), *of_table(table))
+    of_cnn = (*_of_cnn(ranges, table, kernels, carried.types if carried else ()), *of_table(table))
     if carried:
         of_cnn = (carried.reason, *of_cnn)
-    by_reasons: dict[tuple[Reason, ...], tuple[tuple[Reason, ...], ...]] = {}
-    of_devices = _of_devices(ranges, tuple(devices))
-    for of_device in dict.fromkeys(of_devices):
+    of_devices, place = _of_devices(ranges, contexts, mode)
+    by_device = []
+    for of_device in of_devices:
         by_size = {beyond: (*of_device, *of_cnn, *beyond) for beyond in dict.fromkeys(outside)}
-        by_reasons[of_device] = tuple([by_size[beyond] for beyond in outside])
-    return [by_reasons[of_device] for of_device in of_devices]
+        by_device.append(tuple([by_size[beyond] for beyond in outside]))
+    return by_device, place
 
 
 @lru_cache(maxsize=512)
@@ -173,12 +180,14 @@ def with_frozen_parts(forecast: IterationForecast, table: LayerTable) -> Iterati
     return replace(forecast, low_ms=low_ms, gpu_low_ms=gpu_low_ms)
 
 
-@lru_cache(maxsize=64)
-def _of_devices(ranges: Ranges, devices: tuple[tuple[Gpu, Mode], ...]) -> list[tuple[Reason, ...]]:
-    """Reasons that follow from GPU and mode; cached: the same GPUs are asked about one CNN after another."""
-    designs, by_device = _measured_designs(ranges.gpus), []
-    for gpu, mode in devices:
-        everywhere, precision_known, capture = _of_any_gpu(ranges.modes, mode)
+@lru_cache(maxsize=256)
+def _of_devices(
+    ranges: Ranges, contexts: Contexts, mode: Mode
+) -> tuple[list[tuple[Reason, ...]], NDArray[np.intp]]:
+    """Distinct reasons that follow from GPU and mode, and the place of each GPU's; cached for one CNN after another."""
+    designs, places, numbers = _measured_designs(ranges.gpus), [], dict[tuple[Reason, ...], int]()
+    everywhere, precision_known, capture = _of_any_gpu(ranges.modes, mode)
+    for gpu in (context.gpu for context in contexts):
         twins = designs.get(design_of(gpu), ())  # with the same chip and rates, the GPU itself included
         on_gpu = _on_gpu(ranges, gpu, mode, twins) if precision_known and twins else ()
         text = f"never measured, nor any of its generation ({gpu.generation})"
@@ -187,8 +196,8 @@ def _of_devices(ranges: Ranges, devices: tuple[tuple[Gpu, Mode], ...]) -> list[t
         elif gpu.generation in ranges.generations:
             text = "never measured, estimated from its specifications"
         of_gpu = () if gpu.name in ranges.gpus else (Reason("gpu", text, _IN_THE_SPREAD),)
-        by_device.append((*of_gpu, *everywhere, *on_gpu, *capture))
-    return by_device
+        places.append(numbers.setdefault((*of_gpu, *everywhere, *on_gpu, *capture), len(numbers)))
+    return list(numbers), np.array(places)
 
 
 @lru_cache(maxsize=8)
@@ -257,7 +266,9 @@ def types_never_measured(table: LayerTable, seen: Sequence[str]) -> tuple[str, .
 
 
 @lru_cache(maxsize=512)
-def _of_cnn(ranges: Ranges, table: LayerTable, carried: tuple[str, ...]) -> tuple[Reason, ...]:
+def _of_cnn(
+    ranges: Ranges, table: LayerTable, kernels: Kernels, carried: tuple[str, ...]
+) -> tuple[Reason, ...]:
     """Reasons that follow from the CNN, but for its types whose times were carried from where they were measured."""
     cnn_reasons = []
     unknown = types_never_measured(table, (*ranges.layer_types, *carried))
@@ -269,7 +280,8 @@ def _of_cnn(ranges: Ranges, table: LayerTable, carried: tuple[str, ...]) -> tupl
         share = float(share_of_types(table, np.array([batch_size]), rates, with_rows)[0])
         spread = OF_TYPES * math.sqrt(share)  # a share that looks small may itself be wrong
         cnn_reasons.append(Reason("operator", f"{', '.join(unknown)} never measured", spread=spread))
-    kernels = kernels_of(table, types=ranges.layer_types)
+    if types_never_measured(table, ranges.layer_types):
+        kernels = kernels_of(table, types=ranges.layer_types)
     conv = _conv(kernels)
     outside = [
         f"{name} beyond {low:g} to {high:g}"

@@ -300,7 +300,7 @@ def between_iterations(iterations: pd.DataFrame) -> dict[str, float]:
         validated = rows["validation_samples"].fillna(0) if "validation_samples" in rows else 0
         epoch_s, time_ms, samples, batch_size, image_size = (rows[name] for name in columns)
         overhead = fit_epoch_overhead(epoch_s, time_ms, samples, batch_size, image_size, validated)
-        ms_by_framework[str(framework)] = overhead.ms_per_iteration
+        ms_by_framework[str(framework)] = overhead[1]
     return ms_by_framework
 
 

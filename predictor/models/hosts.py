@@ -7,7 +7,7 @@ host`), or the usual one of each GPU.
 from __future__ import annotations
 
 import math
-from functools import lru_cache, partial
+from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -139,7 +139,12 @@ def _passes(layer: Layer, again: int) -> float:
 
 
 def speed_of(host: Host, gpu: Gpu, mode: Mode) -> HostSpeed | None:
-    """The speed of a question's host; None for a machine of the training data that no table of hosts has.
+    """The speed of a question's host; errors and None as of `named_speed`."""
+    return usual_host(gpu) if host is None else named_speed(host, mode)
+
+
+def named_speed(host: str | HostMeasurement, mode: Mode) -> HostSpeed | None:
+    """The speed of a host; None for a machine of the training data that no table of hosts has.
 
     OutOfRangeError if a file has no times of the framework.
 
@@ -147,7 +152,7 @@ def speed_of(host: Host, gpu: Gpu, mode: Mode) -> HostSpeed | None:
     file^`file_trust`, as of 18 runs of ours that timed both (tag `campaigns`).
     """
     if not isinstance(host, HostMeasurement):
-        return usual_host(gpu) if host is None else find_host(host)
+        return find_host(host)
     ratios = ratios_of("host")
     quiet_ms = host.reference_ms(mode.framework, ratios["amp"])
     return HostSpeed(host.host, ratios["file_ms"] * quiet_ms ** ratios["file_trust"], ratios.host_spread)
@@ -184,21 +189,17 @@ def measuring_on(host: Host, table: LayerTable, mode: Mode, law: RooflineLaw) ->
             return Measuring(machines[host])
         if not in_table:
             raise unknown_host(host, machines)
-    return Measuring(host_of=partial(_named_host, host, table, mode, law))
-
-
-def _named_host(host: Host, table: LayerTable, mode: Mode, law: RooflineLaw, gpu: Gpu) -> KnownHost:
-    speed = speed_of(host, gpu, mode)
+    speed = named_speed(host, mode)
     assert speed is not None  # noqa: S101 - for the type checker: machines of the training data went before
     if mode.framework == COUNTED:
-        return known_host(speed, table, mode)
+        return Measuring(host=known_host(speed, table, mode))
     # The reference iteration in PyTorch on the middle of the machines of other frameworks: the median over machines
     # whose CPU is known of time / how much slower the machine is than the middle.
     speeds = {machine: find_host(name) for name, machine in law.hosts().items()}
-    times = ((machine, host.reference_ms) for machine, host in speeds.items() if host)
+    times = ((machine, known.reference_ms) for machine, known in speeds.items() if known)
     middle_ms = median(time_ms / math.exp(law.host_offset[machine]) for machine, time_ms in times)
     slowness = speed.reference_ms / middle_ms
-    return KnownHost(speed.name, slowness * law.host_ms(mode.framework, table), speed.spread)
+    return Measuring(host=KnownHost(speed.name, slowness * law.host_ms(mode.framework, table), speed.spread))
 
 
 def known_host(speed: HostSpeed, table: LayerTable, mode: Mode) -> KnownHost:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields, replace
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -107,6 +108,14 @@ def generations_from(gpus: Sequence[Gpu], measured: Collection[str]) -> Array:
     measured_ranks = [order[generation] for generation in measured] or list(order.values())
     places = np.array([order[gpu.generation] for gpu in gpus], dtype=float)
     return np.asarray(np.maximum(0.0, np.maximum(min(measured_ranks) - places, places - max(measured_ranks))))
+
+
+@lru_cache(maxsize=256)
+def _novelty(
+    gpus: tuple[Gpu, ...], measured: tuple[str, ...], of_generation: tuple[str, ...]
+) -> tuple[NDArray[np.bool_], Array]:
+    """Whether each GPU was never measured, and its `generations_from`; cached: CNNs are asked for on the same GPUs."""
+    return np.array([gpu.name not in measured for gpu in gpus]), generations_from(gpus, of_generation)
 
 
 def fit_spread(is_new: Array, steps: Array, shares: Shares, residual: Array, weight: Array) -> Spread:
@@ -237,7 +246,7 @@ class Calibration:
         )
 
     def half_widths(
-        self, gpus: Sequence[Gpu], is_known: Sequence[bool], shares: Shares, coverage: float,
+        self, gpus: Sequence[Gpu], is_known: Sequence[bool] | NDArray[np.bool_], shares: Shares, coverage: float,
         is_half: Sequence[bool] = (),
     ) -> Array:  # fmt: skip
         """Half widths of the intervals of ln time.
@@ -249,9 +258,8 @@ class Calibration:
         `is_half`: whether each GPU computes in half precision; by default none does. Gives an array of the shape of the
         shares.
         """
-        measured, wider = set(self.gpus), (slice(None), *[None] * (shares.host.ndim - 1))
-        is_new = np.array([gpu.name not in measured for gpu in gpus])[wider]
-        steps = generations_from(gpus, self.generations)[wider]
+        wider = (slice(None), *[None] * (shares.host.ndim - 1))
+        is_new, steps = (column[wider] for column in _novelty(tuple(gpus), self.gpus, self.generations))
         factor = self._factor(_PLAIN, coverage)
         within = self._factor(_NEW_CNN, coverage) * np.sqrt(self.cnn_spread.variance(False, 0.0, shares))
         of_cnn = np.hypot(within, factor * self.campaign)

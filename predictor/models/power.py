@@ -28,7 +28,7 @@ def power_w(
 
     `limit_w`: power limit; the GPU lowers its clocks rather than exceed it. `iteration_ms`, `gpu_ms`: iteration, and
     the time in it that the GPU works; more than the whole iteration counts as all of it. `product_ms`: least time of
-    the iteration's convolutions and matrix products, see `product_times_ms`. `ratios`: the shipped ones by default,
+    the iteration's convolutions and matrix products, as of `PowerOfGpus`. `ratios`: the shipped ones by default,
     fitted on power readings of training GPUs.
 
     Power / limit = `idle` + `busy` x b + `products` x sqrt(b x p), at most 1: b is the share of an iteration in which
@@ -70,15 +70,6 @@ class PowerOfGpus:
 def _limit_spread_and_rate(gpu: Gpu, precision: str) -> tuple[float, float, float]:
     limit_w, rate = power_limit_w(gpu), rates_of(gpu, precision).flop_per_ms
     return math.nan if limit_w is None else limit_w, ratios_of("power").spread_on(gpu), rate
-
-
-def product_times_ms(
-    table: LayerTable, gpus: Sequence[Gpu], precisions: Sequence[str], batch_sizes: Array
-) -> Array:
-    """Least time of an iteration's convolutions and matrix products at each GPU's peak rate, (n_gpus, n_batches)."""
-    rates = [rates_of(gpu, precision).flop_per_ms for gpu, precision in zip(gpus, precisions, strict=True)]
-    times: Array = _flops_per_image(table) * batch_sizes / np.array(rates)[:, None]
-    return times
 
 
 @lru_cache(maxsize=512)

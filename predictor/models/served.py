@@ -32,7 +32,15 @@ from predictor.models.chainer import CHAINER_BY_PYTORCH, check_chainer, pytorch_
 from predictor.models.compiled import COMPILED
 from predictor.models.epochs import Epochs
 from predictor.models.extrapolation import Ranges
-from predictor.models.forecast import COVERAGE, Anchor, GpuTimeSplit, IterationForecast, Reason
+from predictor.models.forecast import (
+    COVERAGE,
+    Anchor,
+    Forecasts,
+    GpuTimeSplit,
+    IterationForecast,
+    Reason,
+    positions_of_modes,
+)
 from predictor.models.hosts import host_ms, idle_ms, measuring_on, speed_of
 from predictor.models.join import join_host, with_gpu_share
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
@@ -160,7 +168,7 @@ class Model(Epochs):
         host: str | HostMeasurement | None = None,
         *,
         from_host: bool = False,
-    ) -> list[IterationForecast]:
+    ) -> Sequence[IterationForecast]:
         """Time of one training iteration of a CNN on each GPU, in the mode given with it, at each batch size.
 
         `from_host`: mini-batches come from the host, and not from the GPU's memory as synthetic data do: in frameworks
@@ -171,13 +179,15 @@ class Model(Epochs):
         if method not in METHODS:
             text = f"no method is called {method!r}. Nearest: {nearest(method, METHODS)}."
             raise SchemaError(text).about("method")
-        alike: dict[tuple[float, Mode], Gpu] = {}  # the compute capability decides
-        for gpu, mode in devices:
-            alike.setdefault((gpu.compute_capability, mode), gpu)
-        for (_, mode), gpu in alike.items():
-            check_precision(gpu, mode.precision)
-            if mode.framework == "chainer":
-                check_chainer(mode)
+        places = positions_of_modes(devices)
+        for mode, own in places.items():
+            alike: dict[float, Gpu] = {}  # the compute capability decides
+            for gpu in (devices[place][0] for place in own):
+                alike.setdefault(gpu.compute_capability, gpu)
+            for gpu in alike.values():
+                check_precision(gpu, mode.precision)
+                if mode.framework == "chainer":
+                    check_chainer(mode)
         batches = np.asarray(batch_sizes, dtype=float)
         if method in WHOLE_METHODS:
             try:
@@ -190,26 +200,25 @@ class Model(Epochs):
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
             )
         question = _Question(table, batches, anchors, method, host, from_host)
-        positions: dict[Mode, list[int]] = {}
-        for position, (_, mode) in enumerate(devices):
-            positions.setdefault(mode, []).append(position)
-        by_position: dict[int, IterationForecast] = {}
-        for mode, own in positions.items():
-            check_stop()
-            gpus = [devices[position][0] for position in own]
-            answers = self._in_mode(question, gpus, mode)
-            better = BETTER.get((mode.framework, bool(anchors)))
-            if better is not None and method == "auto" and host is None:
-                pairs = zip(gpus, answers, strict=True)
-                answers = [
-                    self._judged_better(better, question.case(gpu, mode), answer) for gpu, answer in pairs
-                ]
-            if table.step is not None:
-                answers = [_with_waits(answer, table, mode) for answer in answers]
-            by_position |= zip(own, answers, strict=True)
-        return [by_position[position] for position in range(len(devices))]
+        return Forecasts.joined(
+            (own, self._in_mode(question, tuple(devices[place][0] for place in own), mode))
+            for mode, own in places.items()
+        )
 
-    def _in_mode(self, question: _Question, gpus: Sequence[Gpu], mode: Mode) -> list[IterationForecast]:
+    def _in_mode(self, question: _Question, gpus: tuple[Gpu, ...], mode: Mode) -> Forecasts:
+        """Forecasts in one mode: by another method where that is judged better, with what the CNN's step waits for."""
+        check_stop()
+        answers = self._by_default(question, gpus, mode)
+        better = BETTER.get((mode.framework, bool(question.anchors)))
+        if better is not None and question.method == "auto" and question.host is None:
+            answers = answers.changed(
+                lambda i, answer: self._judged_better(better, question.case(gpus[i], mode), answer)
+            )
+        if question.table.step is None:
+            return answers
+        return answers.changed(lambda _, answer: _with_waits(answer, question.table, mode))
+
+    def _by_default(self, question: _Question, gpus: tuple[Gpu, ...], mode: Mode) -> Forecasts:
         """Forecast on each GPU in one mode: from its operators where they were measured, else from specifications."""
         if mode.is_compiled:
             return self._by_ratios(COMPILED, question, gpus, mode)
@@ -234,22 +243,28 @@ class Model(Epochs):
                 doubts[position] = answer
         tuned = {position for position in answers if devices[position][1].autotune}
         left = [position for position in range(len(devices)) if position not in answers]
-        unmeasured = [gpus[position] for position in left]
+        unmeasured = tuple(gpus[position] for position in left)
         runs = [anchor for anchor in question.anchors if method != "roofline" and not is_cpu(anchor.gpu)]
         of_runs = replace(question, anchors=runs)
         if left and mode.framework == "chainer" and all(words[0] != "chainer" for words in self.ranges.modes):
             of_runs = replace(of_runs, host=pytorch_host(host))
-            specified = self._by_ratios(CHAINER_BY_PYTORCH, of_runs, unmeasured, plain)
+            specified: Sequence[IterationForecast] = self._by_ratios(
+                CHAINER_BY_PYTORCH, of_runs, unmeasured, plain
+            )
         else:
             specified = self._by_specifications(of_runs, unmeasured, plain)
-        for position, forecast in zip(left, specified, strict=True):
-            doubt = doubts.get(position)
-            answers[position] = forecast if doubt is None else _doubted(forecast, doubt)
-        for position in range(len(gpus)) if mode.autotune else ():
-            if position not in tuned:  # the effect was not measured there; runs of the CNN hold it already
-                answer, gain = answers[position], (_TUNED_GPU_TIME, _TUNED_AT_BEST, 1.0, _UNTUNED)
-                answers[position] = _doubted(answer, _UNTUNED_RUN) if runs else with_gpu_share(answer, *gain)
-        return [answers[position] for position in range(len(gpus))]
+        forecasts = Forecasts.joined([(list(answers), [*answers.values()]), (left, specified)])
+
+        def doubted(position: int, answer: IterationForecast) -> IterationForecast:
+            if position in doubts:
+                answer = _doubted(answer, doubts[position])
+            if not mode.autotune or position in tuned:
+                return answer
+            if runs:  # they hold the effect, which was not measured there
+                return _doubted(answer, _UNTUNED_RUN)
+            return with_gpu_share(answer, _TUNED_GPU_TIME, _TUNED_AT_BEST, 1.0, _UNTUNED)
+
+        return forecasts.changed(doubted) if doubts or mode.autotune else forecasts
 
     def on(self, device: str) -> Model:
         """The model whose law of specifications is computed on a device; errors as of `arrays_on`."""
@@ -258,7 +273,7 @@ class Model(Epochs):
 
     def _by_ratios(
         self, derived: DerivedMode, question: _Question, gpus: Sequence[Gpu], mode: Mode
-    ) -> list[IterationForecast]:
+    ) -> Forecasts:
         """Forecasts in a mode that ratios derive from another one; anchors are runs in the derived mode."""
         table, batches, host = question.table, question.batches, question.host
         in_known_mode = [(gpu, derived.known_mode(table, gpu, mode)) for gpu in gpus]
@@ -266,10 +281,11 @@ class Model(Epochs):
         bases = self.forecasts(table, in_known_mode, batches, converted, question.method, host)
         plain = self.forecasts(table, in_known_mode, batches, host=host) if converted else bases
         shares = self._host_shares(derived, question, gpus, mode)
-        return [
-            derived.forecast(base, table, gpu, mode, batches, share, uncorrected=uncorrected)
-            for base, uncorrected, gpu, share in zip(bases, plain, gpus, shares, strict=True)
-        ]
+        return Forecasts.of(bases).changed(
+            lambda i, base: derived.forecast(
+                base, table, gpus[i], mode, batches, shares[i], uncorrected=plain[i]
+            )
+        )
 
     def _host_shares(
         self, derived: DerivedMode, question: _Question, gpus: Sequence[Gpu], mode: Mode
@@ -362,24 +378,24 @@ class Model(Epochs):
         if not sums.want_specifications:
             return sums
         plain = replace(case, mode=replace(case.mode, autotune=False), anchors=())
-        (by_class,) = self.roofline.forecasts([plain])
+        (by_class,) = self.roofline.forecasts_on((case.gpu,), plain)
         half_width = np.log(by_class.gpu_high_ms / by_class.gpu_time_ms)
         return sums.with_specified(operator_classes_of(by_class.class_ms), half_width)
 
     def _by_specifications(
-        self, question: _Question, gpus: Sequence[Gpu], mode: Mode
-    ) -> list[IterationForecast]:
+        self, question: _Question, gpus: tuple[Gpu, ...], mode: Mode
+    ) -> Sequence[IterationForecast]:
         """Forecasts from GPU specifications, corrected by anchors if given."""
         if not gpus:
-            return []
+            return ()
         for anchor in question.anchors:
             check_image_size(anchor, question.table)
             check_precision(find_gpu(anchor.gpu), anchor.precision or mode.precision)
         measuring = measuring_on(question.host, question.table, mode, self.roofline.law_)
         measuring = measuring._replace(copies=question.from_host and mode.framework in self.fed_frameworks)
-        cases = [question.case(gpu, mode, measuring) for gpu in gpus]
-        law, seen = self.roofline.law_, self.ranges.layer_types
-        return self.roofline.forecasts(cases, carried_types(cases, self.layers, law, seen))
+        case, law = question.case(gpus[0], mode, measuring), self.roofline.law_
+        carried = carried_types(gpus, case, self.layers, law, self.ranges.layer_types)
+        return self.roofline.forecasts_on(gpus, case, carried)
 
     def hosts(self) -> list[str]:
         """Names of the hosts in the training data."""

@@ -25,7 +25,7 @@ class Arrays:
 
     xp: ModuleType
     to_numpy: Callable[[Any], NDArray[np.float64]]
-    n_at_once: int = 2**17
+    n_at_once: int = 2**18
 
     def sums(self, values: Any, starts: NDArray[np.intp]) -> NDArray[np.float64]:
         """Sums of `values` (n, n_values, n_more) from each start to the next along the second axis.
@@ -46,8 +46,7 @@ class Arrays:
 
 NUMPY = Arrays(np, np.asarray)
 np.empty(2**22 - 2**10)
-"""Freed at once, just below 32 MiB: glibc keeps freed memory up to twice the largest block that it gave back, and would
-else return each array of a question about all GPUs (3,800 page faults, two thirds of its time)."""
+"""Freed at once: arrays of up to 32 MiB stay with the process from now on (docs/decisions/070-memory-that-stays.md)."""
 
 
 def arrays_on(device: str) -> Arrays:

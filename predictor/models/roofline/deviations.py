@@ -113,7 +113,7 @@ class _Stage:
             ms, slope = self.fp32_ms * np.exp(-gained(gain)), gained_slope(gain)
         device = self.sums @ ms
         host, feed = self.iterations.host_ms[self.rows], self.iterations.feed_ms[self.rows]
-        sharpness = self.iterations.kernels.rows.sharpness()[self.rows]
+        sharpness = self.iterations.kernels.rows.contexts.sharpness[self.rows]
         busy = join_host(device, host, sharpness)
         weighted = self.sums.copy()
         weighted.data = weighted.data * (ms * slope)[weighted.indices]

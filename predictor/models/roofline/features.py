@@ -122,7 +122,9 @@ class FamilyKernels:
         With a coefficient within -1/4 to 1/4 a kernel of time sqrt(compute^2 + memory^2) is never slower for a higher
         peak or bandwidth.
         """
-        return 2.0 * weight / self._joined - weight
+        bound = 2.0 * weight / self._joined
+        bound -= weight
+        return bound
 
     def _tensor_gain(self, weight: Any) -> Any:
         """Log2 of what the tensor cores' peak gains over the fp32 peak at the same bytes; kernels reach a part."""

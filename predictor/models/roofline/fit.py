@@ -87,7 +87,7 @@ class Objective:
         self.machines, self.machine = _numbered(rows.machines)
         sources, self.source = _numbered(rows.levels)
         gpus, self.gpu = _numbered(context.gpu.name for context in rows.contexts)
-        self.sharpness = rows.sharpness()
+        self.sharpness = rows.contexts.sharpness
         # Kernels that the host enqueues in each iteration, and 10^6 bytes of its images in fp32.
         self.counts = np.array([float(kernels.count.sum()) for kernels in rows.kernels])
         elements = np.array([kernels.image_elements for kernels in rows.kernels])

@@ -19,7 +19,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.models.base import finite
 from predictor.models.forecast import Reason
 from predictor.models.intervals import Calibration, Shares
-from predictor.models.join import join_host, sharpness_of
+from predictor.models.join import join_host
 from predictor.models.roofline.arrays import NUMPY, Arrays
 from predictor.models.roofline.features import (
     BOUND_BY_TRAFFIC,
@@ -38,14 +38,13 @@ from predictor.models.roofline.terms import (
     GAIN,
     GAIN_BY_GPU,
     LAW,
+    Contexts,
     KernelContext,
     Term,
-    autocasts_of,
     conditions_of,
     gained,
-    is_faster,
     known_as,
-    rates_of_contexts,
+    mapped_rates,
     terms_under,
 )
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of
@@ -140,6 +139,7 @@ class RooflineLaw:
         `carried`: kernels with other times than the law's, which are split among their classes as by the law.
         """
         batches = np.asarray(batch_sizes, dtype=float) / kernels.parts
+        contexts = contexts if isinstance(contexts, Contexts) else Contexts(contexts)
         classes, by_class_ms = self._by_class(kernels, contexts, batches)
         by_law_ms = by_class_ms
         if carried is not None:
@@ -154,7 +154,7 @@ class RooflineLaw:
             pairs = np.exp([self._host_of(context.framework) for context in contexts])
             host_ms = slowness * (pairs[:, 0] + pairs[:, 1] * float(kernels.count.sum()))
         host = np.broadcast_to(host_ms[:, None] * (not captured), device.shape)
-        busy = join_host(device, host, np.array([[sharpness_of(context.framework)] for context in contexts]))
+        busy = join_host(device, host, contexts.sharpness[:, None])
         feed_ms: Array | float = 0.0
         if copies or waits:
             first_ms, ms_per_mb = np.exp(self.feed[2:] if waits else self.feed[:2])
@@ -168,6 +168,10 @@ class RooflineLaw:
     def knows(self, context: KernelContext) -> bool:
         """Whether the law has deviations of the context's GPU in its mode."""
         return self._of_context(context)[1]
+
+    def knows_each(self, contexts: Contexts) -> NDArray[np.bool_]:
+        """`knows` of each context."""
+        return _known(self, contexts).has_deviations
 
     def host_ms(self, framework: str, table: LayerTable) -> float:
         """Host time of an iteration on the middle of the known machines, in ms."""
@@ -208,41 +212,41 @@ class RooflineLaw:
             calibration=Calibration.from_json(stored["calibration"]),
         )
 
-    def _by_class(
-        self, kernels: Kernels, contexts: Sequence[KernelContext], batches: Array
-    ) -> tuple[list[str], Array]:
+    def _by_class(self, kernels: Kernels, contexts: Contexts, batches: Array) -> tuple[list[str], Array]:
         """Classes of kernels, and the GPU's time in each in ms, (n_contexts, n_classes, n_batches)."""
         xp, sizes = self.arrays.xp, self.arrays.xp.asarray(batches)
-        groups = _groups(kernels, xp)
-        of_batch = [[*batch_features(group.family, group.columns, sizes, xp).values()] for group in groups]
+        known, groups = _known(self, contexts), _groups(kernels, xp)
         classes = [name for group in groups for name in group.classes]
+        weighted = _weighted(self, contexts, kernels)
         by_class = np.empty((len(contexts), batches.size, len(classes)))
+        summed = [_summed(group, own, sizes, xp) for group, own in zip(groups, weighted, strict=True)]
         n_at_once = max(1, self.arrays.n_at_once // (kernels.count.size * batches.size))
         for start in range(0, len(contexts), n_at_once):
-            own = contexts[start : start + n_at_once]
-            of_each, has_deviations = zip(*map(self._of_context, own), strict=True)
-            distinct = {id(of_context): of_context for of_context in of_each}  # contexts share them
-            weights, numbers = np.array(list(distinct.values())), {key: i for i, key in enumerate(distinct)}
-            row = np.array([numbers[id(of_context)] for of_context in of_each])
-            rates, end = rates_of_contexts(own, xp, (-1, 1, 1)), 0
-            any_faster = any(map(is_faster, own))
-            autocasts = xp.asarray(autocasts_of(own)[:, None, None])
+            own, end = slice(start, start + n_at_once), 0
+
+            def column(values: NDArray[Any], own: slice = own) -> Any:
+                return xp.asarray(values[own, None, None])
+
+            row, rates = xp.asarray(known.row[own]), mapped_rates(contexts.rates, column)
+            is_faster, autocasts = contexts.is_faster[own].any(), column(contexts.autocasts)
             # What one class takes too little of, where a GPU was measured, another takes too much of.
-            unmeasured = xp.asarray(1.0 - np.array(has_deviations)[:, None, None])
-            for group, features in zip(groups, of_batch, strict=True):
+            unmeasured = column(1.0 - known.has_deviations)
+            for group, (count, in_fp32, gain) in zip(groups, summed, strict=True):
                 of_gpus = FamilyKernels(group.family, group.columns, sizes, rates, xp, autocasts)
-                log_times = _weighted(weights[:, 0, group.places], row, group, features, of_gpus)
-                if any_faster and xp.any(faster := of_gpus.is_gaining()):
-                    more = _weighted(weights[:, 1, group.places], row, group, features, of_gpus)
-                    log_times = log_times - xp.where(faster, gained(of_gpus.gain() + more, xp), 0.0)
-                times = xp.exp(log_times) * of_gpus.base_ms
+                log_times = in_fp32.of(row, of_gpus)
+                if is_faster and xp.any(faster := of_gpus.is_gaining()):
+                    of_mode = gained(of_gpus.gain() + gain.of(row, of_gpus), xp)
+                    log_times -= xp.where(faster, of_mode, 0.0)
+                times = xp.exp(log_times)
+                times *= of_gpus.base_ms
                 if group.family not in BOUND_BY_TRAFFIC:
                     times = xp.maximum(times, of_gpus.least_ms(unmeasured))
                 if group.loops:
-                    times = times + _looping_ms(group.columns, own, sizes, rates, xp)
+                    times += _looping_ms(group.columns, contexts[own], sizes, rates, xp)
+                times *= count
                 first, end = end, end + len(group.classes)
-                of_classes = self.arrays.sums(times * group.count, group.starts)
-                by_class[start : start + n_at_once, :, first:end] = of_classes.transpose(0, 2, 1)
+                of_classes = self.arrays.sums(times, group.starts)
+                by_class[own, :, first:end] = of_classes.transpose(0, 2, 1)
         return classes, by_class.transpose(0, 2, 1)
 
     def _of_context(self, context: KernelContext) -> tuple[Array, bool]:
@@ -372,25 +376,82 @@ def _groups(kernels: Kernels, xp: ModuleType) -> list[_Group]:
     return groups
 
 
-def _weighted(
-    weights: Array, row: NDArray[np.intp], group: _Group, of_batch: Sequence[Any], of_gpus: FamilyKernels
-) -> Any:
-    """Sum of weight x feature, (n_contexts, n_kernels, n_batches) or what broadcasts to it.
+class _Known(NamedTuple):
+    """What a law knows of contexts: `weights` (2, n_distinct, n_features), and the `row` there of each context.
 
-    `weights` (n_weights, n_kernels, n_features) has in place `row[i]` what context i has. Features that do not depend
-    on the context, that is most, are summed for contexts of equal weights together.
+    `has_deviations`: whether the law has deviations of each context's GPU in its mode.
     """
-    xp, used, n = of_gpus.xp, np.flatnonzero(weights.any(axis=(0, 1))).tolist(), group.shape.shape[1]
-    total = xp.asarray((weights[..., :n] * group.shape).sum(axis=2, keepdims=True))
-    for i, values in enumerate(of_batch, n):
-        if i in used:
-            total = total + xp.asarray(weights[..., i, None]) * values
-    if len(weights) > 1:
-        total = xp.take(total, xp.asarray(row), axis=0)
-    for i, feature in enumerate(RATE_FEATURES[group.family].values(), n + len(of_batch)):
-        if i in used:
-            total = feature(of_gpus, xp.asarray(weights[..., i, None][row])) + total
-    return total
+
+    weights: Array
+    row: NDArray[np.intp]
+    has_deviations: NDArray[np.bool_]
+
+
+@lru_cache(maxsize=256)
+def _known(law: RooflineLaw, contexts: Contexts) -> _Known:
+    """Cached: it depends on nothing but the law and the list of GPUs."""
+    of_each, has_deviations = zip(*map(law._of_context, contexts), strict=True)
+    numbers: dict[int, int] = {}
+    row = np.array([numbers.setdefault(id(weights), len(numbers)) for weights in of_each])
+    distinct = [of_each[int(np.argmax(row == number))] for number in range(len(numbers))]
+    return _Known(np.stack(distinct, axis=1), row, np.array(has_deviations))
+
+
+class _Sums(NamedTuple):
+    """Sums of weight x feature of a family's kernels, (n_distinct, n_kernels, n_batches), without features of rates.
+
+    `of_rates`: the weights of those, alike, where one is not 0.
+    """
+
+    family: str
+    total: Any
+    of_rates: dict[str, Any]
+
+    def of(self, row: Any, of_gpus: FamilyKernels) -> Any:
+        """Sum over all features, (n_contexts, n_kernels, n_batches), of contexts whose weights lie in place `row`."""
+        total = of_gpus.xp.take(self.total, row, axis=0)
+        for name, weight in self.of_rates.items():
+            feature = RATE_FEATURES[self.family][name](of_gpus, of_gpus.xp.take(weight, row, axis=0))
+            feature += total
+            total = feature
+        return total
+
+
+@lru_cache(maxsize=64)
+def _weighted(
+    law: RooflineLaw, contexts: Contexts, kernels: Kernels
+) -> list[list[tuple[Any, dict[int, Any]]]]:
+    """Of each group, in fp32 and of the gain: the sum over features of shape, and weights that are not 0 everywhere.
+
+    All are (n_distinct, n_kernels, 1). Cached: a CNN is asked for on the same GPUs at one batch size after another.
+    """
+    of_groups, xp = [], law.arrays.xp
+    for group in _groups(kernels, xp):
+        pair = []
+        for weights in _known(law, contexts).weights[..., group.places]:
+            total = (weights[..., : group.shape.shape[1]] * group.shape).sum(axis=2, keepdims=True)
+            used = np.flatnonzero(np.any(weights, axis=(0, 1))).tolist()
+            pair.append((xp.asarray(total), {i: xp.asarray(weights[..., i, None]) for i in used}))
+        of_groups.append(pair)
+    return of_groups
+
+
+def _summed(
+    group: _Group, weighted: list[tuple[Any, dict[int, Any]]], sizes: Any, xp: ModuleType
+) -> tuple[Any, _Sums, _Sums]:
+    """How often kernels run, and the sums of `_weighted` with features of batch sizes, as long as the result.
+
+    What is multiplied in one run is fast, what is repeated for each kernel slow.
+    """
+    each, n, sums = xp.ones_like(sizes), group.shape.shape[1], []
+    of_batch = dict(enumerate(batch_features(group.family, group.columns, sizes, xp).values(), n))
+    names = dict(enumerate(RATE_FEATURES[group.family], n + len(of_batch)))
+    for total, columns in weighted:
+        for i in (i for i in columns if i in of_batch):
+            total = total + columns[i] * of_batch[i]
+        of_rates = {names[i]: columns[i] * each for i in columns if i in names}
+        sums.append(_Sums(group.family, total * each, of_rates))
+    return group.count * each, sums[0], sums[1]
 
 
 def _looping_ms(

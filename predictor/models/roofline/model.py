@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -13,17 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from predictor.arrays import Array
 from predictor.catalogue.devices import ELEMENT_BYTES, Gpu, default_precision, find_gpu, is_cpu
-from predictor.catalogue.hosts import usual_host
+from predictor.catalogue.hosts import HostSpeed, usual_host
+from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
-from predictor.models.base import Anchors, Case, KnownHost, Predictor, table_of, times_of
+from predictor.models.base import Anchors, Case, KnownHost, Measuring, Predictor, table_of, times_of
 from predictor.models.extrapolation import Ranges, ranges_of, reasons, with_frozen_parts
-from predictor.models.forecast import COVERAGE, GpuTimeSplit, IterationForecast, widening
+from predictor.models.forecast import COVERAGE, Forecasts, GpuTimeSplit, widening
 from predictor.models.hosts import COUNTED, known_host
 from predictor.models.intervals import Calibration, Predicted, calibrate, sites_of
 from predictor.models.join import join_host, sharpness_of
 from predictor.models.residuals import Runs, check_not_absurd, far_anchors, prior_variance
 from predictor.models.roofline.law import CarriedTypes, IterationTimes, RooflineLaw
-from predictor.models.roofline.terms import KernelContext, kernels_of_case
+from predictor.models.roofline.terms import Contexts, KernelContext, contexts_of, kernels_of_case
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,56 +98,55 @@ class Roofline(Predictor):
         self.law_.calibration.check()
         return super().predict_interval(X, anchors)
 
-    def forecasts(
-        self, cases: Sequence[Case], carried: CarriedTypes | None = None
-    ) -> list[IterationForecast]:
-        """Answers to questions about one CNN by one broadcast over GPUs, kernels and batch sizes.
-
-        `carried`: times of operator types that the law was not fitted to, on the GPU of each case.
-
-        Cases that share their `anchors` have one residual of each run, in the mode of the first. The interval's ends
-        are NaN if they were not calibrated.
-        """
+    def forecasts(self, cases: Sequence[Case]) -> Forecasts:
+        """As of `Predictor`; cases of one mode that share their `anchors` are answered by one broadcast."""
         self._check_fitted("law_")
-        if not cases:
-            return []
-        first, law = cases[0], self.law_
-        table, batches = table_of(first), first.batch_sizes
-        contexts, gpus = [KernelContext.of(case) for case in cases], [case.gpu for case in cases]
-        hosts = self._hosts_of(first, gpus)
-        times = self._law_times(first, contexts, batches, hosts, carried)
-        is_new_host = hosts[0] is None and first.measuring.machine not in law.host_offset
-        is_known = list(map(law.knows, contexts))
-        both = np.full((len(cases), 2, 1), np.nan)
+        alike: dict[tuple[Mode, int], list[int]] = {}
+        for place, case in enumerate(cases):
+            alike.setdefault((case.mode, id(case.anchors)), []).append(place)
+        return Forecasts.joined(
+            (own, self.forecasts_on(tuple(cases[place].gpu for place in own), cases[own[0]]))
+            for own in alike.values()
+        )
+
+    def forecasts_on(
+        self, gpus: tuple[Gpu, ...], case: Case, carried: CarriedTypes | None = None
+    ) -> Forecasts:
+        """Answers to the question of a case on each of these GPUs by one broadcast over GPUs, kernels and batch sizes.
+
+        `carried`: times of operator types that the law was not fitted to, on each GPU. The interval's ends are NaN if
+        they were not calibrated.
+        """
+        law, table, batches, mode = self.law_, table_of(case), case.batch_sizes, case.mode
+        contexts, n = contexts_of(gpus, mode, case.measuring.passes), len(gpus)
+        hosts, host_place = self._hosts_of(case, contexts)
+        times = self._law_times(case, contexts, batches, carried)
+        is_new_host = not hosts and case.measuring.machine not in law.host_offset
+        is_known = law.knows_each(contexts)
+        both = np.full((n, 2, 1), np.nan)
         if law.calibration.variances:
-            is_half = [ELEMENT_BYTES[case.mode.precision] == _HALF_BYTES for case in cases]
+            is_half = [ELEMENT_BYTES[mode.precision] == _HALF_BYTES] * n
             shares = times.shares(is_new_host=is_new_host)
             both = law.calibration.half_widths(gpus, is_known, shares, COVERAGE, is_half)
-        both = np.broadcast_to(both, (len(cases), 2, batches.size))
-        host_widths = np.hypot(both[:, 0], [[host.spread if host else 0.0] for host in hosts])
-        widths, why = (
-            both[:, 1].copy(),
-            reasons(self.ranges_, table, [(case.gpu, case.mode) for case in cases], batches, carried),
-        )
-        distinct = {id(of_gpu): of_gpu for of_gpu in why}
-        numbers = {key: number for number, key in enumerate(distinct)}
-        factors = np.array(list(map(widening, distinct.values())))
-        wider = factors[[numbers[id(of_gpu)] for of_gpu in why]].transpose(1, 0, 2)
+        both = np.broadcast_to(both, (n, 2, batches.size))
+        host_spreads = np.array([host.spread for host in hosts])[host_place] if hosts else np.zeros(n)
+        host_widths, widths = np.hypot(both[:, 0], host_spreads[:, None]), both[:, 1].copy()
+        kernels = kernels_of_case(replace(case, measuring=Measuring()))
+        distinct, why_place = reasons(self.ranges_, table, contexts, mode, batches, kernels, carried)
+        why = [distinct[place] for place in why_place.tolist()]
+        wider = np.array(list(map(widening, distinct)))[why_place].transpose(1, 0, 2)
         squares: Array | float = sum(reason.spread**2 for reason in why[0][0])  # the CNN's: alike on all GPUs
         if carried is not None:
             squares = squares + carried.squares / times.device_ms**2
         of_types = np.sqrt(squares) / widths
         mean = np.zeros(widths.shape)
-        keys = [(id(case.anchors), has_terms) for case, has_terms in zip(cases, is_known, strict=True)]
-        anchored = {keys[i]: cases[i] for i in reversed(range(len(cases))) if cases[i].anchors}
-        residuals = {key: self._residuals(case) for key, case in anchored.items()}
-        runs = {key: Runs(table, case.anchors, residuals[key]) for key, case in anchored.items()}
-        for i, case in enumerate(cases if anchored else ()):
-            if case.anchors:
-                key = keys[i]
-                mean[i], width = law.calibration.anchored(case.gpu, batches, runs[key], COVERAGE)
-                prior = prior_variance(law.calibration.variances_for(case.gpu.name))
-                far = far_anchors(case.anchors, residuals[key], prior)
+        if case.anchors:
+            residuals = {known: self._residuals(case, known) for known in set(is_known.tolist())}
+            runs = {known: Runs(table, case.anchors, residuals[known]) for known in residuals}
+            for i, (gpu, known) in enumerate(zip(gpus, is_known.tolist(), strict=True)):
+                mean[i], width = law.calibration.anchored(gpu, batches, runs[known], COVERAGE)
+                prior = prior_variance(law.calibration.variances_for(gpu.name))
+                far = far_anchors(case.anchors, residuals[known], prior)
                 widths[i] = host_widths[i] = width
                 wider[:, i] *= math.prod(reason.widens for reason in far)
                 why[i] = tuple((*at_size, *far) for at_size in why[i]) if far else why[i]
@@ -157,41 +157,36 @@ class Roofline(Predictor):
         signs = np.array([-1.0, 1.0])[:, None, None]
         of_gpu = busy * np.exp(signs * widths * np.hypot(wider, of_types))
         of_host = host_ms * np.exp(signs * host_widths * wider)
-        sharpness = np.array([[sharpness_of(case.mode.framework)] for case in cases])
+        sharpness = sharpness_of(mode.framework)
         low, high = join_host(of_gpu, of_host, sharpness) + feed_ms
-        host_name = f"average {first.mode.framework} host of the training data"
-        if first.measuring.machine is not None and not is_new_host:
-            host_name = first.measuring.machine.split(": ", 1)[-1]
-        new_spread = law.calibration.host_half_width(COVERAGE) if is_new_host else 0.0
+        host_name = f"average {mode.framework} host of the training data"
+        if case.measuring.machine is not None and not is_new_host:
+            host_name = case.measuring.machine.split(": ", 1)[-1]
+        names = [hosts[place].name for place in host_place.tolist()] if hosts else [host_name] * n
+        if is_new_host:
+            host_spreads[:] = law.calibration.host_half_width(COVERAGE)
 
         def split(i: int) -> GpuTimeSplit:
             return {name: ms[i] * corrected[i] for name, ms in times.class_ms.items()}, {}
 
-        answers = [
-            IterationForecast(
-                middle[i],
-                busy[i],
-                host_ms[i],
-                low[i],
-                high[i],
-                of_gpu[0, i],
-                of_gpu[1, i],
-                "anchored" if case.anchors else "roofline",
-                self.trained_on_,
-                why[i],
-                host.name if host else host_name,
-                partial(split, i),
-                0.0 if case.anchors else host.spread if host else new_spread,
-                sharpness=float(sharpness[i, 0]),
-            )
-            for i, (case, host) in enumerate(zip(cases, hosts, strict=True))
-        ]
-        return [with_frozen_parts(answer, table) for answer in answers] if table.warnings else answers
+        method, spreads = "roofline", host_spreads.tolist()
+        if case.anchors:
+            method, spreads = "anchored", [0.0] * n
+        answers = Forecasts(
+            np.stack([middle, low, high, busy, *of_gpu, host_ms]),
+            [
+                (method, self.trained_on_, why[i], names[i], partial(split, i), spreads[i], None, sharpness)
+                for i in range(n)
+            ],
+        )
+        if not table.warnings:
+            return answers
+        return answers.changed(lambda _, answer: with_frozen_parts(answer, table))
 
     def host_ms(self, case: Case) -> float:
         """Host time in ms of one iteration of a case."""
-        hosts = self._hosts_of(case, [case.gpu])
-        return float(self._law_times(case, [KernelContext.of(case)], np.ones(1), hosts).host_ms[0, 0])
+        contexts = contexts_of((case.gpu,), case.mode, case.measuring.passes)
+        return float(self._law_times(case, contexts, np.ones(1)).host_ms[0, 0])
 
     def to_json(self) -> dict[str, Any]:
         """Law, ranges and words of training data as plain lists and dicts."""
@@ -208,13 +203,12 @@ class Roofline(Predictor):
     def _law_times(
         self,
         case: Case,
-        contexts: Sequence[KernelContext],
+        contexts: Contexts,
         batch_sizes: Sequence[int] | Array,
-        hosts: Sequence[KnownHost | None],
         carried: CarriedTypes | None = None,
     ) -> IterationTimes:
         """Times of the case's CNN in these contexts at these batch sizes, on the host of each and fed as it is."""
-        measuring = case.measuring
+        measuring, (hosts, place) = case.measuring, self._hosts_of(case, contexts)
         return self.law_.times(
             kernels_of_case(case),
             contexts,
@@ -223,32 +217,34 @@ class Roofline(Predictor):
             copies=measuring.copies,
             waits=measuring.waits,
             captured=case.mode.capture != "eager",
-            host_ms=None if None in hosts else np.array([host.host_ms for host in hosts if host]),
+            host_ms=np.array([host.host_ms for host in hosts])[place] if hosts else None,
             carried=carried,
         )
 
-    def _hosts_of(self, case: Case, gpus: Sequence[Gpu]) -> list[KnownHost | None]:
-        """The host of each GPU in a case; None where the law has the machine, or the middle of all stands for it."""
-        measuring = case.measuring
-        if measuring.host_of is not None:
-            return [measuring.host_of(gpu) for gpu in gpus]
-        if measuring.machine in self.law_.host_offset or case.mode.framework != COUNTED:
-            return [None] * len(gpus)
-        speeds, table = [usual_host(gpu) for gpu in gpus], table_of(case)
-        by_speed = {speed: known_host(speed, table, case.mode) for speed in dict.fromkeys(speeds)}
-        return [by_speed[speed] for speed in speeds]
+    def _hosts_of(self, case: Case, contexts: Contexts) -> tuple[list[KnownHost], NDArray[np.intp]]:
+        """Distinct hosts of contexts in a case, and the place of each one's among them.
 
-    def _residuals(self, case: Case) -> Array:
+        None where the law has the machine, or the middle of all stands for it.
+        """
+        host, everywhere = case.measuring.host, np.zeros(len(contexts), dtype=np.intp)
+        if host is not None:
+            return [host], everywhere
+        if case.measuring.machine in self.law_.host_offset or case.mode.framework != COUNTED:
+            return [], everywhere
+        speeds, place = _usual_hosts(contexts)
+        return [known_host(speed, table_of(case), case.mode) for speed in speeds], place
+
+    def _residuals(self, case: Case, is_known: bool) -> Array:
         """ln(measured / predicted) of the case's anchors, with the case's host, as of a question.
 
-        A GPU without terms of its own is answered by the law, so that its anchors elsewhere correct the law.
+        A GPU without terms of its own (`is_known`) is answered by the law, so that its anchors elsewhere correct the
+        law.
         """
-        estimator = self if self.law_.knows(KernelContext.of(case)) else self.with_law(self.law_.of_any_gpu)
+        estimator = self if is_known else self.with_law(self.law_.of_any_gpu)
         runs = [KernelContext.of(case, anchor) for anchor in case.anchors]
-        contexts = list(dict.fromkeys(runs))
+        contexts = Contexts(dict.fromkeys(runs))
         sizes = list(dict.fromkeys(anchor.batch_size for anchor in case.anchors))
-        hosts = self._hosts_of(case, [context.gpu for context in contexts])
-        times = estimator._law_times(case, contexts, sizes, hosts).iteration_ms
+        times = estimator._law_times(case, contexts, sizes).iteration_ms
         predicted = [
             times[contexts.index(run), sizes.index(anchor.batch_size)]
             for run, anchor in zip(runs, case.anchors, strict=True)
@@ -299,6 +295,14 @@ class Roofline(Predictor):
 
         times = objective.iterations.time_ms
         return calibrate(sites_of(iterations), rows.machines, times, refit, self.random_state)
+
+
+@lru_cache(maxsize=256)
+def _usual_hosts(contexts: Contexts) -> tuple[list[HostSpeed], NDArray[np.intp]]:
+    """Distinct hosts of GPUs where none is named, and the place of each GPU's among them."""
+    speeds = [usual_host(context.gpu) for context in contexts]
+    distinct = list(dict.fromkeys(speeds))
+    return distinct, np.array([distinct.index(speed) for speed in speeds])
 
 
 def _weights(frame: pd.DataFrame) -> Array:

@@ -18,17 +18,15 @@ from predictor.catalogue.modes import UNKNOWN, mode_words
 from predictor.cnns.layer_table import MEMORY_COLUMNS, PASS_COLUMNS, Layer
 from predictor.measurements.groups import is_set
 from predictor.models.base import cases_of
-from predictor.models.join import sharpness_of
 from predictor.models.roofline.features import FAMILY_OF, FEATURES_OF_FAMILY, FamilyKernels
 from predictor.models.roofline.terms import (
+    Contexts,
     KernelContext,
     Term,
     TermTable,
-    autocasts_of,
     conditions_of,
     kernels_of_case,
     mapped_rates,
-    rates_of_contexts,
     terms_under,
 )
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of_operator
@@ -53,7 +51,7 @@ class Rows:
     """
 
     kernels: list[Kernels]
-    contexts: list[KernelContext]
+    contexts: Contexts
     batch_sizes: list[int]
     machines: list[str]
     levels: list[str]
@@ -62,10 +60,6 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.kernels)
-
-    def sharpness(self) -> Array:
-        """Exponent of the norm that joins GPU and host time in each row's framework, shape (n_rows,)."""
-        return np.array([sharpness_of(context.framework) for context in self.contexts])
 
 
 def rows_of(X: pd.DataFrame) -> Rows:
@@ -125,7 +119,7 @@ def _rows(
 ) -> Rows:
     """Rows of a table from kernels and contexts by position; `fed`: `Rows.copies` and `Rows.waits`."""
     words = mode_words(X, ("source", "host"))
-    in_order = [contexts[position] for position in range(len(X))]
+    in_order = Contexts(contexts[position] for position in range(len(X)))
     levels = ["" if source == UNKNOWN else source for source in words["source"]]
     machines = [
         f"{level}: {context.gpu.name if host == UNKNOWN else host}"
@@ -151,8 +145,8 @@ class FlatKernels:
         names = rows.kernels[0].columns
         self.columns = {name: np.concatenate([cnn[name] for cnn in rows.kernels])[order] for name in names}
         self.batch_size = np.array(rows.batch_sizes, dtype=float)[self.row]
-        self.rates = mapped_rates(rates_of_contexts(rows.contexts), itemgetter(self.row))
-        self.autocasts = autocasts_of(rows.contexts)[self.row]
+        self.rates = mapped_rates(rows.contexts.rates, itemgetter(self.row))
+        self.autocasts = rows.contexts.autocasts[self.row]
         self.base_ms, self.gain, self.least_ms, self.faster = np.empty((4, self.row.size))
         for _, span, kernels in self._by_class():
             self.base_ms[span], self.gain[span] = kernels.base_ms, kernels.gain()

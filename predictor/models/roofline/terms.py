@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
 from operator import attrgetter
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from predictor.arrays import Array
 from predictor.catalogue.devices import LAUNCH_MS, Gpu, Rates, design_of, find_gpu, generations, rates_of
+from predictor.catalogue.modes import Mode
 from predictor.models.base import Case, table_of
 from predictor.models.forecast import Anchor
+from predictor.models.join import sharpness_of
 from predictor.models.roofline.features import FAMILIES, FAMILY_OF, FEATURES_OF_FAMILY
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, forward_kernels_of, kernels_of
 from predictor.operators.operators import trained_tensors
@@ -96,8 +98,47 @@ class KernelContext:
         gpu, mode = case.gpu, case.mode
         if anchor is not None:
             gpu, mode = find_gpu(anchor.gpu), replace(mode, precision=anchor.precision or mode.precision)
-        of_mode = mode.precision, mode.framework, mode.memory_format, mode.xla
-        return cls(gpu, *of_mode, case.measuring.passes == _FORWARD, mode.fp32_products)
+        return contexts_of((gpu,), mode, case.measuring.passes)[0]
+
+
+class Contexts(tuple[KernelContext, ...]):
+    """Contexts that are asked for together, and what follows from nothing else, an entry each.
+
+    It equals only itself: what is kept for a list of GPUs is found without a look at each of them.
+    """
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @cached_property
+    def rates(self) -> Rates:
+        """Peak rates."""
+        rates = [rates_of(context.gpu, context.precision, context.fp32_products) for context in self]
+        return Rates(*np.array(list(map(_RATES, rates)), dtype=float).T)
+
+    @cached_property
+    def autocasts(self) -> NDArray[np.bool_]:
+        """Whether PyTorch's autocast runs the kernels."""
+        return np.array([of.framework == "pytorch" and of.precision.startswith("amp_") for of in self])
+
+    @cached_property
+    def is_faster(self) -> NDArray[np.bool_]:
+        """Whether the precision gains over fp32."""
+        return np.array(list(map(is_faster, self)))
+
+    @cached_property
+    def sharpness(self) -> Array:
+        """Exponent of the norm that joins GPU and host time in the framework."""
+        return np.array([sharpness_of(context.framework) for context in self])
+
+
+@lru_cache(maxsize=256)
+def contexts_of(gpus: tuple[Gpu, ...], mode: Mode, passes: str = "training") -> Contexts:
+    """Contexts of GPUs in one mode; `passes` is as of `Measuring`."""
+    of_mode = mode.precision, mode.framework, mode.memory_format, mode.xla, passes == _FORWARD
+    return Contexts(KernelContext(gpu, *of_mode, mode.fp32_products) for gpu in gpus)
 
 
 def kernels_of_case(case: Case) -> Kernels:
@@ -165,20 +206,6 @@ def is_faster(context: KernelContext) -> bool:
     return rates.tensor or rates.element_bytes < rates_of(context.gpu, "fp32").element_bytes
 
 
-def rates_of_contexts(
-    contexts: Sequence[KernelContext], xp: ModuleType = np, shape: tuple[int, ...] = (-1,)
-) -> Rates:
-    """Peak rates of contexts: each field an array of the library `xp`, (n_contexts,) or of another `shape`."""
-    rates = [rates_of(context.gpu, context.precision, context.fp32_products) for context in contexts]
-    columns = np.array(list(map(_RATES, rates)), dtype=float).T
-    return Rates(*(xp.asarray(column.reshape(shape)) for column in columns))
-
-
-def autocasts_of(contexts: Sequence[KernelContext]) -> NDArray[np.bool_]:
-    """Whether PyTorch's autocast runs each context's kernels, (n_contexts,)."""
-    return np.array([of.framework == "pytorch" and of.precision.startswith("amp_") for of in contexts])
-
-
 _RATES = attrgetter(*(field.name for field in fields(Rates)))
 
 
@@ -211,7 +238,7 @@ def ridge_of(term: Term) -> float:
 _SHARPNESS = 8.0
 
 
-def gained(gain: Array, xp: ModuleType = np) -> Array:
+def gained(gain: Array, xp: Any = np) -> Array:
     """Ln of what a mode gains over fp32, at least 0, by the gain z that roofline and terms give.
 
     ln(1 + e^(8 z)) / 8: z where it is large, 0 where it is far below 0.

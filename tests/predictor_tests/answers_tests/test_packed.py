@@ -12,9 +12,9 @@ from predictor.answers.check import Speed, check
 from predictor.answers.compare import compare
 from predictor.answers.diff import diff
 from predictor.answers.fit_memory import fit_memory
-from predictor.answers.grid import TIMES
 from predictor.answers.question import Plan, Question
 from predictor.errors import SchemaError
+from predictor.models.forecast import TIMES
 from predictor.models.packed import packed_times
 from predictor.models.ratios import ratios_of
 

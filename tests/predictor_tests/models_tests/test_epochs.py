@@ -1,6 +1,6 @@
 """Tests of what an epoch costs beyond its iterations."""
 
-from dataclasses import astuple, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -62,7 +62,7 @@ def test_a_fit_finds_the_overhead_that_made_the_epochs(share, per_iteration, per
     fed_mb = (samples + validation) * size**2 * 12.0 / 1e6
     more_ms = share * validation / batch_size * time_ms + per_iteration * steps + per_mb * fed_mb
     epochs = (samples / batch_size * time_ms + more_ms) / 1e3
-    fitted = astuple(fit_epoch_overhead(epochs, time_ms, samples, batch_size, size, validation))
+    fitted = fit_epoch_overhead(epochs, time_ms, samples, batch_size, size, validation)
     assert fitted == pytest.approx((share, per_iteration, per_mb), abs=1e-3)
 
 

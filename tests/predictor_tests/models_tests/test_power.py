@@ -7,7 +7,7 @@ from power_fit import POWER, held_out_w, own_readings
 from predictor.catalogue.devices import all_gpus, cpu_device, find_gpu
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError
-from predictor.models.power import power_limit_w, product_times_ms
+from predictor.models.power import PowerOfGpus, power_limit_w
 from predictor.models.power import power_w as power_of
 from predictor.models.ratios import ratios_of
 
@@ -52,8 +52,7 @@ def test_a_gpu_of_a_card_with_two_has_half_of_its_limit_and_one_without_and_a_cp
 
 def test_least_time_of_the_products_is_that_of_the_peak_rate():
     question = zoo_cnn("vgg16"), [find_gpu("H200")], ["tf32"]
-    [[of_one_image, of_two]] = product_times_ms(*question, np.array([1.0, 2.0]))
-    assert of_two == 2 * of_one_image
+    [of_one_image] = PowerOfGpus.of(*question).product_ms
     gflop, sustained_gflop_per_ms = 92.68, 494.7
     assert of_one_image == pytest.approx(gflop / sustained_gflop_per_ms, rel=0.2)
 

@@ -17,7 +17,7 @@ from predictor.models.roofline.features import FAMILY_OF
 from predictor.models.roofline.fit import Measured, Objective, _loss
 from predictor.models.roofline.law import RooflineLaw
 from predictor.models.roofline.rows import pass_rows_of, rows_of
-from predictor.models.roofline.terms import GAIN, LAW, KernelContext, rates_of_contexts
+from predictor.models.roofline.terms import GAIN, LAW, Contexts, KernelContext
 from predictor.operators.kernels import KERNEL_CLASSES, kernels_of
 
 CNNS = ("lenet5", "resnet18_cifar", "squeezenet1_1", "mobilenet_v2")
@@ -213,7 +213,7 @@ def test_no_unmeasured_gpu_multiplies_matrices_faster_than_its_peak(model):
     ]
     unmeasured = [context for context in contexts if not law.knows(context)]
     products_ms = law.times(kernels, unmeasured, [batch]).class_ms["matmul"][:, 0]
-    peaks = rates_of_contexts(unmeasured).product_flop_per_ms
+    peaks = Contexts(unmeasured).rates.product_flop_per_ms
     assert (products_ms * peaks >= flops * (1 - 1e-9)).all()
     by_gpu = {
         of.gpu.name: ms for of, ms in zip(unmeasured, products_ms, strict=True) if of.precision == "fp32"
