@@ -7,9 +7,10 @@ kernels are stored once with a count: a CNN has tens of rows instead of hundreds
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,6 +112,19 @@ class Kernels:
         return self.columns[column]
 
 
+_SHAPE = attrgetter(*(entry.name for entry in fields(Layer) if entry.name not in ("index", "name", "inputs")))
+
+
+class _Place(NamedTuple):
+    """What the kernels of a layer depend on beside itself: what it reads, and what it is called in messages."""
+
+    cnn: str
+    first: bool = False
+    after_bias: bool = False
+    in_nchw: bool = True
+    of_lists: bool = False
+
+
 @lru_cache(maxsize=512)
 def kernels_of(
     table: LayerTable, *, update: float = 1.0, launches: float = 0.0, types: tuple[str, ...] = ()
@@ -123,8 +137,13 @@ def kernels_of(
 
     SchemaError if a layer lacks the shape that its work is computed from; the message names layer and column.
     """
-    counted: dict[_Kernel, float] = {}
+    if types and all(layer.type in types for layer in table):
+        return kernels_of(table, update=update, launches=launches)
+    index_of: dict[_Kernel, int] = {}
+    counts: list[float] = []
+    counts_of_layers: dict[tuple[Any, ...], list[tuple[int, float]]] = {}  # equal layers have the same
     inputs, wide = layer_inputs(table), {IMAGE: False}
+    (_, in_nchw), of_lists = wide_outputs(table), functions_of_lists(table)
     for position, layer in enumerate(layers_with_weights(table)):
         in_float32 = 0.0
         if OPERATOR_TYPES[layer.type].product is None:
@@ -133,16 +152,28 @@ def kernels_of(
         wide[position] = in_float32 > 0.0
         if types and layer.type not in types:
             continue
-        for kernel, count in _counted_kernels(table, position, layer):
-            own = kernel._replace(in_float32=in_float32)
-            counted[own] = counted.get(own, 0.0) + count
+        at = _Place(
+            table.cnn,
+            first=layer.inputs == (IMAGE,) or (layer.inputs is None and position == 0),
+            after_bias=position > 0 and has_bias(table.layers[position - 1]),
+            in_nchw=all(in_nchw[source] for source in inputs[position]),
+            of_lists=position in of_lists,
+        )
+        key = (*_SHAPE(layer), layer.inputs == (IMAGE,), at, in_float32)
+        if key not in counts_of_layers:
+            own = [(kernel._replace(in_float32=in_float32), n) for kernel, n in _counted_kernels(layer, at)]
+            counts_of_layers[key] = [(index_of.setdefault(kernel, len(index_of)), n) for kernel, n in own]
+            counts += [0.0] * (len(index_of) - len(counts))
+        for index, count in counts_of_layers[key]:
+            counts[index] += count
+    counted = dict(zip(index_of, counts, strict=True))
     parameters = float(table.parameters)
     if update and parameters:
         n = max(1.0, launches)
         counted[_Kernel("optimizer", elements_fixed=3.0 * parameters * update / n)] = n
     return Kernels(
         *_as_arrays(counted),
-        image_elements=_elements(table, table.layers[0], "in"),
+        image_elements=_elements(table.cnn, table.layers[0], "in"),
         parameters=parameters,
         parameter_tensors=float(sum(map(parameter_tensors, table.layers))),
         operators=float(sum(_launched(layer, table.recomputations(layer)) for layer in table.layers)),
@@ -185,8 +216,7 @@ def kernels_of_operator(layer: Layer, pass_: str) -> Kernels:
 
     SchemaError if the layer lacks a shape, or its type has no such pass.
     """
-    table = LayerTable(layer.name, layer.in_height or 0, (replace(layer, index=0, inputs=(0,)),))
-    kernels = _layer_kernels(table, 1, table.layers[0])
+    kernels = _layer_kernels(layer, _Place(layer.name))
     wanted = {"forward_backward": ("",), "training": ("",)}.get(pass_, (f"_{pass_}",))
     chosen = [k for k in kernels if k.kernel_class.endswith(wanted)]
     if pass_ == "forward":  # noqa: S105
@@ -195,7 +225,7 @@ def kernels_of_operator(layer: Layer, pass_: str) -> Kernels:
         raise SchemaError(
             f"a {layer.type} has no pass {pass_!r}. Known: forward, backward_input, backward_weight."
         )
-    return Kernels(*_as_arrays(Counter(chosen)), _elements(table, layer, "in"), 0.0, 0.0, 1.0)
+    return Kernels(*_as_arrays(Counter(chosen)), _elements(layer.name, layer, "in"), 0.0, 0.0, 1.0)
 
 
 def _launched(layer: Layer, again: int) -> float:
@@ -208,24 +238,21 @@ def _launched(layer: Layer, again: int) -> float:
     return once / 2.0 + again * RECOMPUTING
 
 
-def _counted_kernels(table: LayerTable, position: int, layer: Layer) -> Iterator[tuple[_Kernel, float]]:
+def _counted_kernels(layer: Layer, at: _Place) -> Iterator[tuple[_Kernel, float]]:
     """Kernels of a layer, each as often as its passes run, or the share of the layer's time that they take.
 
     All passes of a product have the same count: the law was fitted to whole iterations, which show their sum, not its
     split.
     """
-    if position in functions_of_lists(table):
+    if at.of_lists:
         yield _Kernel("add", elements=3.0 * list_length(layer)), float(layer.forwards or 1)
         return
     if layer.forwards is None:
-        yield from ((kernel, 1.0) for kernel in _layer_kernels(table, position, layer))
-        return
-    if layer.type in VIEW_TYPES:
+        yield from ((kernel, 1.0) for kernel in _layer_kernels(layer, at))
         return
     has_input_gradient = layer.inputs != (IMAGE,) or bool(layer.input_gradients)
-    run_once = replace(layer, inputs=(0,) if has_input_gradient else (IMAGE,))
-    share = share_of_passes(layer, has_input_gradient)
-    for kernel in _layer_kernels(table, max(position, 1), run_once):
+    share = share_of_passes(layer, has_input_gradient) if layer.type not in VIEW_TYPES else 0.0
+    for kernel in _layer_kernels(layer, at._replace(first=not has_input_gradient)):
         name = kernel.kernel_class
         if name == "bias":  # an addition reads and writes, its gradient reads
             count = (2.0 * layer.forwards + (layer.weight_gradients or 0)) / 3.0
@@ -239,38 +266,35 @@ def _as_arrays(
     counted: Mapping[_Kernel, float],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], dict[str, NDArray[np.float64]]]:
     """Classes of kernels, how often each runs, and their other columns."""
-    kernels = list(counted)
-    numbers = [name for name in _Kernel._fields if name != "kernel_class"]
+    columns = zip(*counted, strict=True)
+    numbers = np.array([*columns][1:])
     return (
-        np.array([KERNEL_CLASSES.index(kernel.kernel_class) for kernel in kernels]),
-        np.array([counted[kernel] for kernel in kernels], dtype=float),
-        {name: np.array([getattr(kernel, name) for kernel in kernels], dtype=float) for name in numbers},
+        np.array([KERNEL_CLASSES.index(kernel.kernel_class) for kernel in counted]),
+        np.array(list(counted.values()), dtype=float),
+        dict(zip(_Kernel._fields[1:], numbers, strict=True)),
     )
 
 
-def _layer_kernels(table: LayerTable, position: int, layer: Layer) -> list[_Kernel]:
-    product = OPERATOR_TYPES[layer.type].product
+def _layer_kernels(layer: Layer, at: _Place) -> list[_Kernel]:
+    product, cnn = OPERATOR_TYPES[layer.type].product, at.cnn
     if product in ("convolution", "transposed"):
-        first = layer.inputs == (IMAGE,) or (layer.inputs is None and position == 0)
-        return _conv_kernels(table, layer, first=first)
+        return _conv_kernels(cnn, layer, first=at.first)
     if product == "linear":
-        return _linear_kernels(table, layer)
+        return _linear_kernels(cnn, layer)
     if product == "matmul":  # one forward, one per factor's gradient; both factors grow with the batch
-        ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
-        return [_map_product(table, layer, ci * co / float(layer.groups or 1))] * 3
+        ci, co = _need(cnn, layer, "in_channels"), _need(cnn, layer, "out_channels")
+        return [_map_product(cnn, layer, ci * co / float(layer.groups or 1))] * 3
     if product == "attention":
-        return _attention_kernels(table, layer)
+        return _attention_kernels(cnn, layer)
     if product == "recurrent":
-        return _recurrent_kernels(table, layer)
-    if layer.type in VIEW_TYPES:
-        return []
-    return _element_kernels(table, position, layer)
+        return _recurrent_kernels(cnn, layer)
+    return [] if layer.type in VIEW_TYPES else _element_kernels(layer, at)
 
 
-def _conv_kernels(table: LayerTable, layer: Layer, *, first: bool) -> list[_Kernel]:
-    ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
-    kh, kw = _need(table, layer, "kernel_height"), _need(table, layer, "kernel_width")
-    x, y = _elements(table, layer, "in"), _elements(table, layer, "out")
+def _conv_kernels(cnn: str, layer: Layer, *, first: bool) -> list[_Kernel]:
+    ci, co = _need(cnn, layer, "in_channels"), _need(cnn, layer, "out_channels")
+    kh, kw = _need(cnn, layer, "kernel_height"), _need(cnn, layer, "kernel_width")
+    x, y = _elements(cnn, layer, "in"), _elements(cnn, layer, "out")
     groups = float(layer.groups or 1)
     common = {
         "flops": 2.0 * multiply_adds(layer),
@@ -299,8 +323,8 @@ def _conv_kernels(table: LayerTable, layer: Layer, *, first: bool) -> list[_Kern
     return passes + _bias_kernels(layer, y, co)
 
 
-def _linear_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
-    ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
+def _linear_kernels(cnn: str, layer: Layer) -> list[_Kernel]:
+    ci, co = _need(cnn, layer, "in_channels"), _need(cnn, layer, "out_channels")
     positions = float(layer.repeats * (layer.out_height or 1) * (layer.out_width or 1))
     kernel = _Kernel(
         OPERATOR_TYPES[layer.type].kernel_class,
@@ -317,22 +341,22 @@ def _linear_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
     return [kernel] * 3 + _bias_kernels(layer, positions * co, co)
 
 
-def _attention_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
+def _attention_kernels(cnn: str, layer: Layer) -> list[_Kernel]:
     """One fused kernel forward; backward one of five products instead of two, over every tensor twice."""
-    ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
-    keys = _need(table, layer, "kernel_height") * _need(table, layer, "kernel_width")
-    forward = _map_product(table, layer, keys * (ci + co))
+    ci, co = _need(cnn, layer, "in_channels"), _need(cnn, layer, "out_channels")
+    keys = _need(cnn, layer, "kernel_height") * _need(cnn, layer, "kernel_width")
+    forward = _map_product(cnn, layer, keys * (ci + co))
     return [forward, forward._replace(flops=2.5 * forward.flops, elements=2.0 * forward.elements)]
 
 
-def _recurrent_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
+def _recurrent_kernels(cnn: str, layer: Layer) -> list[_Kernel]:
     """Products with the inputs of all positions, then for each position a product with the state, and its gates.
 
     With weights on chip, positions take as long as some launches. The weights' gradients of all positions are products
     behind the last one.
     """
-    ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
-    positions = _need(table, layer, "out_height") * _need(table, layer, "out_width")
+    ci, co = _need(cnn, layer, "in_channels"), _need(cnn, layer, "out_channels")
+    positions = _need(cnn, layer, "out_height") * _need(cnn, layer, "out_width")
     groups, repeats = float(layer.groups or 1), layer.repeats
     gates = OPERATOR_TYPES[layer.type].gates
 
@@ -360,10 +384,10 @@ def _recurrent_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
     return [product(ci, positions)] * 3 + [product(states, 1.0), state] * steps + [product(states, positions)]
 
 
-def _map_product(table: LayerTable, layer: Layer, other_elements: float) -> _Kernel:
+def _map_product(cnn: str, layer: Layer, other_elements: float) -> _Kernel:
     """A product of feature maps; `other_elements` of those beside the input are read in each of the repeats."""
-    ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
-    x, y, groups = _elements(table, layer, "in"), _elements(table, layer, "out"), float(layer.groups or 1)
+    ci, co = _need(cnn, layer, "in_channels"), _need(cnn, layer, "out_channels")
+    x, y, groups = _elements(cnn, layer, "in"), _elements(cnn, layer, "out"), float(layer.groups or 1)
     positions = y / co
     return _Kernel(
         OPERATOR_TYPES[layer.type].kernel_class,
@@ -385,18 +409,15 @@ def _bias_kernels(layer: Layer, out_elements: float, out_channels: float) -> lis
     return [kernel] * has_bias(layer)
 
 
-def _element_kernels(table: LayerTable, position: int, layer: Layer) -> list[_Kernel]:
+def _element_kernels(layer: Layer, at: _Place) -> list[_Kernel]:
     entry = OPERATOR_TYPES[layer.type]
     into, out = entry.element_passes
-    x, y = _elements(table, layer, "in"), _elements(table, layer, "out")
-    name = entry.kernel_class
-    if layer.type == "activation" and position > 0 and has_bias(table.layers[position - 1]):
-        name = "activation_after_bias"
+    x, y = _elements(at.cnn, layer, "in"), _elements(at.cnn, layer, "out")
+    name = "activation_after_bias" if layer.type == "activation" and at.after_bias else entry.kernel_class
     channels = float(layer.out_channels or 1)
     us_nchw, us_last, threads, added = loops_of(layer)
-    if us_nchw > us_last and position < len(table):
-        _, in_nchw = wide_outputs(table)  # in a CNN of this memory format
-        us_nchw = us_nchw if all(in_nchw[source] for source in layer_inputs(table)[position]) else us_last
+    if us_nchw > us_last and not at.in_nchw:  # in a CNN of this memory format
+        us_nchw = us_last
     kernel = _Kernel(
         name, elements=into * x + out * y, out_channels=channels, positions=y / channels / layer.repeats,
         loop_us_nchw=us_nchw, loop_us_last=us_last, loop_threads=threads, added=added,
@@ -407,17 +428,17 @@ def _element_kernels(table: LayerTable, position: int, layer: Layer) -> list[_Ke
     return [kernel, kernel._replace(kernel_class="fan_out", elements=3.0 * x)]
 
 
-def _need(table: LayerTable, layer: Layer, column: str) -> float:
+def _need(cnn: str, layer: Layer, column: str) -> float:
     value = getattr(layer, column)
     if not value:
         raise SchemaError(
-            f"{table.cnn}: layer {layer.index} ({layer.type} {layer.name!r}) has no {column}, "
+            f"{cnn}: layer {layer.index} ({layer.type} {layer.name!r}) has no {column}, "
             "without which its work is unknown. Complete the layer table."
         )
     return float(value)
 
 
-def _elements(table: LayerTable, layer: Layer, side: str) -> float:
+def _elements(cnn: str, layer: Layer, side: str) -> float:
     """Numbers of a layer's input (``in``) or output (``out``) for each image."""
-    sizes = (_need(table, layer, f"{side}_{dimension}") for dimension in ("channels", "height", "width"))
+    sizes = (_need(cnn, layer, f"{side}_{dimension}") for dimension in ("channels", "height", "width"))
     return layer.repeats * math.prod(sizes)

@@ -307,10 +307,8 @@ def _held(kept: Sequence[_Kept], ends: NDArray[np.int64], learns: NDArray[np.boo
     the forward pass of a layer that has no other, what layers before keep for a backward pass to come.
     """
     n = len(ends)
-    changes = _placed(kept, n + 1)
     until = np.array([activation.end for activation in kept], dtype=int)
-    np.subtract.at(changes, until + 1, [activation.bytes for activation in kept])
-    held = np.cumsum(changes)[:n]
+    held = _in_spans(kept, n)
     for end in sorted(set(ends[learns].tolist())):
         later = sum(kept_tensor.bytes for kept_tensor in kept if kept_tensor.first <= end < kept_tensor.end)
         own = np.cumsum(_placed([kept[index] for index in np.flatnonzero(until == end).tolist()], n))
@@ -319,34 +317,43 @@ def _held(kept: Sequence[_Kept], ends: NDArray[np.int64], learns: NDArray[np.boo
     return held
 
 
+def _in_spans(kept: Sequence[_Kept], n: int) -> Bytes:
+    """Bytes held at each of n layers, of what is held from the first to the last layer of its span."""
+    changes = _placed(kept, n + 1)
+    np.subtract.at(changes, [span.end + 1 for span in kept], [span.bytes for span in kept])
+    return np.cumsum(changes)[:n]
+
+
 def _gradients(table: LayerTable, precision: str) -> Bytes:
     """Bytes per image of activations' gradients by layer, (n_layers,): from a tensor's last reader to its writer.
 
     Of layers without a backward pass, their own maps from the layer that writes one to the last that reads it.
     """
+    n, sizes = len(table), _Tensors.of(table, precision).bytes
     by_index = {layer.index: layer for layer in table}
     position = {layer.index: i for i, layer in enumerate(table)}
     learns, ends = np.array(list(map(_learns, table)), dtype=bool), _ends(table)
     last_reader: dict[int, int] = {}
-    last_gradient = {table.layers[-1].index: len(table) - 1} if len(table) else {}
+    last_gradient = {table.layers[-1].index: n - 1} if n else {}
     for i, layer in enumerate(table):
         for source in _inputs(table, i):
             tensor = _stored_as(by_index, source)
             last_reader[tensor] = i
             if layer.input_gradients != 0:
                 last_gradient[tensor] = i
-    alive = np.zeros(len(table))
-    tensors = _Tensors.of(table, precision)
+    spans: dict[int, list[_Kept]] = {}  # by the end after which the backward pass of the reader begins
     for tensor, last in last_gradient.items():
         if tensor != IMAGE:
-            here = slice(position[tensor], last + 1)
-            alive[here] += np.where(learns[here] & (ends[here] == ends[last]), tensors.bytes[tensor], 0.0)
+            spans.setdefault(int(ends[last]), []).append(_Kept(position[tensor], last, sizes[tensor]))
+    alive = np.zeros(n)
+    for end, of_end in spans.items():
+        alive += np.where(learns & (ends == end), _in_spans(of_end, n), 0.0)
+    unlearned = []
     for i in np.flatnonzero(~learns).tolist():
         tensor = _stored_as(by_index, table.layers[i].index)
         if tensor != IMAGE and not learns[position[tensor]]:
-            here = slice(i, max(i, last_reader.get(tensor, i)) + 1)
-            alive[here] += np.where(learns[here], 0.0, tensors.bytes[tensor])
-    return alive
+            unlearned.append(_Kept(i, max(i, last_reader.get(tensor, i)), sizes[tensor]))
+    return alive + np.where(learns, 0.0, _in_spans(unlearned, n))
 
 
 def _workspace(table: LayerTable, precision: str) -> Bytes:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, lru_cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -127,6 +128,7 @@ class Operator:
 
 OF_LAYERS = tuple(entry.name for entry in fields(Operator) if entry.name in Layer.__dataclass_fields__)
 """Fields of an operator that are those of its layer."""
+_OF_LAYER = attrgetter(*OF_LAYERS)
 
 _NUMBERS = tuple(entry.name for entry in fields(Operator) if str(entry.type).startswith("int"))
 """Fields that are sizes or counts."""
@@ -177,7 +179,6 @@ class Operators(tuple[Operator, ...]):
         return super().__hash__()
 
 
-@lru_cache(maxsize=256)
 def operators_of(
     table: LayerTable, *, by_host: bool = False, channels_last: bool = False, half: bool = False
 ) -> Mapping[Operator, float]:
@@ -187,6 +188,13 @@ def operators_of(
     A layer with unknown inputs is assumed to read the layer before it. An operator whose passes run partly or
     several times counts as the share of its time in this memory format and precision; `by_host` as that of the host's.
     """
+    has_passes = any(layer.forwards is not None for layer in table.layers)
+    return _counted(table, *(has_passes and mode for mode in (by_host, channels_last, half)))
+
+
+@lru_cache(maxsize=256)
+def _counted(table: LayerTable, by_host: bool, channels_last: bool, half: bool) -> Mapping[Operator, float]:
+    """`operators_of`, in its own mode of a CNN whose layers say their passes."""
     counted: dict[Operator, float] = {}
     for position, operator in layer_operators(table).items():
         layer = table.layers[position]
@@ -391,32 +399,44 @@ def layer_operators(table: LayerTable) -> Mapping[int, Operator]:
     wide, in_nchw = wide_outputs(table)
     learns: dict[int, bool] = {IMAGE: False}
     operators: dict[int, Operator] = {}
+    made: dict[tuple[Any, ...], Operator] = {}
     for position, (layer, run) in enumerate(zip(table.layers, layers_with_weights(table), strict=True)):
-        sources = inputs[position]
+        sources, own_readers = inputs[position], readers.get(position, ())
         input_gradient = any(learns[source] for source in sources)
         if layer.forwards is not None:  # where neither gradient is computed, as in a CNN that is trained
             input_gradient = bool(layer.input_gradients) or not layer.weight_gradients
         learns[position] = input_gradient or layer.parameters > 0
-        if layer.type not in VIEW_TYPES:
-            alone = sources != (IMAGE,) and all(len(readers[source]) == 1 for source in sources)
-            float32 = [source for source in sources if wide[source]]
-            operator = _operator(run, len(sources), input_gradient, alone, bool(float32))
-            if layer.widens == 2 and is_product(operator):
-                operator = replace(operator, wide_product=True)
-            shuffles = layer.type == "permute" and is_channel_shuffle(table, position)
-            if float32:
-                of_image = not input_gradient or IMAGE in float32
-                behind = not of_image and all(in_nchw[source] for source in float32)
-                operator = replace(operator, wide_in_nchw=behind)
-            elif has_small_windows(operator) or OPERATOR_TYPES[layer.type].loops:
-                operator = replace(operator, narrow_last=not all(in_nchw[source] for source in sources))
-            learning = {layer.input_gradients, layer.weight_gradients} != {0}
-            operators[position] = replace(
-                operator,
-                groups=2 if shuffles else operator.groups,
-                relaid=_relaid(layer, [in_nchw[source] for source in sources], readers.get(position, ())),
-                sliced=learning and [reader.type for reader in readers.get(position, ())] == ["concat"],
-            )
+        if layer.type in VIEW_TYPES:
+            continue
+        alone = sources != (IMAGE,) and all(len(readers[source]) == 1 for source in sources)
+        lie_in_nchw, float32 = (
+            [in_nchw[source] for source in sources],
+            [source for source in sources if wide[source]],
+        )
+        activation = ACTIVATIONS.get(layer.kind or "")
+        reads_layout = OPERATOR_TYPES[layer.type].loops or (input_gradient and has_small_windows(layer))
+        learning = {layer.input_gradients, layer.weight_gradients} != {0}
+        marks = {
+            "kind": None if activation is None else layer.kind,  # measured as any batch norm, or permute
+            "groups": 2 if layer.type == "permute" and is_channel_shuffle(table, position) else layer.groups,
+            "n_tensors": len(sources) if layer.type == "concat" else 1,
+            "input_gradient": input_gradient,
+            "in_place": activation is not None and activation.in_place and alone and layer.overwrites != 0,
+            "wide_input": bool(float32),
+            "wide_in_nchw": input_gradient
+            and IMAGE not in float32
+            and bool(float32)
+            and all(in_nchw[source] for source in float32),
+            "narrow_last": bool(reads_layout) and not float32 and not all(lie_in_nchw),
+            "wide_product": layer.widens == 2 and is_product(layer),
+            "relaid": _relaid(layer, lie_in_nchw, own_readers),
+            "sliced": learning and [reader.type for reader in own_readers] == ["concat"],
+        }
+        columns = _OF_LAYER(run)
+        key = (*columns, *marks.values())
+        if key not in made:
+            made[key] = Operator(**dict(zip(OF_LAYERS, columns, strict=True)) | marks)
+        operators[position] = made[key]
     return operators
 
 
@@ -497,20 +517,6 @@ def operator_from_row(row: Mapping[str, Any]) -> Operator:
     )
 
 
-def _operator(layer: Layer, n_inputs: int, input_gradient: bool, alone: bool, wide: bool) -> Operator:
-    usually_in_place = layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].in_place
-    columns = {name: getattr(layer, name) for name in OF_LAYERS}
-    if layer.kind not in ACTIVATIONS:  # measured as any batch norm, or permute
-        del columns["kind"]
-    return Operator(
-        **columns,
-        n_tensors=n_inputs if layer.type == "concat" else 1,
-        input_gradient=input_gradient,
-        in_place=usually_in_place and alone and layer.overwrites != 0,
-        wide_input=wide,
-    )
-
-
 def amp_output(layer: Layer) -> str:
     """Type of a layer's output under autocast, as of `OperatorType`; that of some kinds of activations is wide."""
     is_wide = layer.widens == 2 or (layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].wide)
@@ -562,7 +568,8 @@ def _gradient_operators(table: LayerTable) -> Counter[Operator]:
             counted[_join(of)] += 1
         else:
             sliced = any(layer.type == "concat" for layer in layers)
-            sums = replace(_join(of), type="add", n_tensors=1, wide_input=wide[source], sliced=sliced)
+            sides = _map(of.out_channels, of.out_height, of.out_width)
+            sums = Operator("add", **sides, passes="forward", wide_input=wide[source], sliced=sliced)
             counted[sums] += len(layers) - 1
     for layer in table.layers:
         if layer.overwrites == 2 and layer.input_gradients != 0:
@@ -626,10 +633,9 @@ _SMALL_WINDOW = 5
 """Depthwise windows that the instrument measures in NCHW only in NCHW; larger ones also as a layer norm leaves maps."""
 
 
-def has_small_windows(operator: Operator) -> bool:
-    """Whether an operator is a depthwise convolution of windows up to 5 x 5 within a CNN."""
-    side = max(operator.kernel_height or 1, operator.kernel_width or 1)
-    return is_depthwise(operator) and side <= _SMALL_WINDOW and operator.input_gradient
+def has_small_windows(layer: Layer | Operator) -> bool:
+    """Whether a layer is a depthwise convolution of windows up to 5 x 5."""
+    return is_depthwise(layer) and max(layer.kernel_height or 1, layer.kernel_width or 1) <= _SMALL_WINDOW
 
 
 def parameter_tensors(layer: Layer | Operator) -> int:

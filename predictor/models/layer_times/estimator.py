@@ -219,7 +219,8 @@ def _same_kernels(mode: DeviceMode, operator: Operator) -> Iterator[tuple[Device
     maps. In NCHW a depthwise convolution of small windows, or a resizing, runs as in channels-last where its map lies
     so.
     """
-    depends_on_layout = has_small_windows(operator) or OPERATOR_TYPES[operator.type].loops
+    has_windows = operator.input_gradient and has_small_windows(operator)
+    depends_on_layout = has_windows or OPERATOR_TYPES[operator.type].loops
     if mode.memory_format == "channels_last" and depends_on_layout and not operator.wide_input:
         yield mode._replace(memory_format="nchw"), replace(operator, wide_input=True)
     if operator.type in RECURRENT_TYPES:
