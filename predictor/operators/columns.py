@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, wraps
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,17 +23,20 @@ _WORD_ROWS = tuple((FIELDS.index(name), name) for name in _WORDS)
 _FLAG_ROWS = tuple(row for row, entry in enumerate(fields(Operator)) if entry.type == "bool")
 _VALUES = attrgetter(*FIELDS)
 
+Result = TypeVar("Result")
+
 
 class OperatorColumns(Sequence[Operator]):
     """Operators as whole numbers, each made when it is first asked for.
 
     `cells`, shape (n_fields, n_operators), has a row for each of `FIELDS`, with `UNKNOWN` for None, and for text its
-    place in the field's `words`.
+    place in the field's `words`. `kept` holds what `kept` functions computed of them.
     """
 
     def __init__(self, cells: NDArray[np.int64], words: Mapping[str, Sequence[str]]) -> None:
         self.cells, self.words = cells, words
         self._made: dict[int, Operator] = {}
+        self.kept: dict[str, Any] = {}
 
     @classmethod
     def of(cls, operators: Sequence[Operator]) -> OperatorColumns:
@@ -70,6 +73,15 @@ class OperatorColumns(Sequence[Operator]):
         """The operators at these places."""
         return OperatorColumns(self.cells[:, places], self.words)
 
+    def changed(self, places: NDArray[np.intp], **numbers: Any) -> OperatorColumns:
+        """The operators, of which those at these places have other numbers."""
+        if not places.size:
+            return self
+        changed = OperatorColumns(self.cells.copy(), self.words)
+        for name, values in numbers.items():
+            changed.cells[FIELDS.index(name), places] = values
+        return changed
+
     def numbers(self, name: str, unknown: int = 1) -> NDArray[np.int64]:
         """Field of each operator; of a size that is None or 0, `unknown`."""
         cells = self.cells[FIELDS.index(name)]
@@ -90,25 +102,45 @@ class OperatorColumns(Sequence[Operator]):
         meant = np.array([is_meant(OPERATOR_TYPES[name]) for name in self.words["type"]], dtype=bool)
         return meant[self.cells[FIELDS.index("type")]] if meant.size else np.zeros(len(self), dtype=bool)
 
-    def places_of(self, operators: Sequence[Operator]) -> NDArray[np.intp]:
-        """Place of each of these operators among the own ones, -1 for one that is none of them."""
+    def recoded(self, operators: Sequence[Operator]) -> NDArray[np.int64]:
+        """Cells of other operators by the own words; below `UNKNOWN` for one that is none of them."""
         columns = OperatorColumns.of(operators)
         cells = columns.cells.copy()
-        for name in _WORDS:
+        for row, name in _WORD_ROWS:
             own = {word: code for code, word in enumerate(self.words[name])}
             codes = np.array([*(own.get(word, UNKNOWN - 1) for word in columns.words[name]), UNKNOWN])
-            row = FIELDS.index(name)
             cells[row] = codes[np.where(cells[row] == UNKNOWN, -1, cells[row])]
-        return np.array([self._place.get(key, -1) for key in row_keys(cells.T)], dtype=np.intp)
+        return cells
+
+    def places_of(self, operators: Sequence[Operator]) -> NDArray[np.intp]:
+        """Place of each of these operators among the own ones, -1 for one that is none of them."""
+        keys = row_keys(self.recoded(operators).T)
+        return np.array([self._place.get(key, -1) for key in keys], dtype=np.intp)
 
     @cached_property
     def _place(self) -> dict[bytes, int]:
         return {key: place for place, key in enumerate(row_keys(self.cells.T))}
 
 
+def kept(compute: Callable[[OperatorColumns], Result]) -> Callable[[Sequence[Operator]], Result]:
+    """A function of operators whose result is kept with their columns: those of a CNN are asked for again and again."""
+
+    @wraps(compute)
+    def of(operators: Sequence[Operator]) -> Result:
+        columns = OperatorColumns.of(operators)
+        if compute.__name__ not in columns.kept:
+            columns.kept[compute.__name__] = compute(columns)
+        result: Result = columns.kept[compute.__name__]
+        return result
+
+    return of
+
+
 @lru_cache(maxsize=256)
 def _of_cnn(operators: Operators) -> OperatorColumns:
-    return _encoded(operators)
+    columns = _encoded(operators)
+    columns._made |= enumerate(operators)
+    return columns
 
 
 def _encoded(operators: Sequence[Operator]) -> OperatorColumns:

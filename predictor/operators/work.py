@@ -15,9 +15,8 @@ from predictor.catalogue.devices import ELEMENT_BYTES, LAUNCH_MS, Rates, all_gpu
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.operator_types import OPERATOR_CLASSES, OPERATOR_TYPES, Loops, Traffic, Work
-from predictor.operators.columns import OperatorColumns
+from predictor.operators.columns import OperatorColumns, kept
 from predictor.operators.operators import (
-    OF_LAYERS,
     Operator,
     Operators,
     is_depthwise,
@@ -38,7 +37,7 @@ class _Elements(NamedTuple):
     weights: float
 
 
-def multiply_adds(layer: Layer) -> float:
+def multiply_adds(layer: Layer | Operator) -> float:
     """Multiply-adds of a layer's matrix products, forward, per image; 0 for every type that has none.
 
     SchemaError if a column that it needs is unknown.
@@ -68,7 +67,7 @@ def multiply_adds(layer: Layer) -> float:
     return layer.repeats * products
 
 
-def layer_flops(layer: Layer, pass_: str, batch_size: int) -> float:
+def layer_flops(layer: Layer | Operator, pass_: str, batch_size: int) -> float:
     """Floating-point operations of one pass of a layer, a multiply-add counted as 2.
 
     `pass_`: one of `PASSES`, counted as often as it runs. The first layer of a CNN has no ``backward_input``: its count
@@ -138,26 +137,28 @@ def _check(pass_: str, batch_size: int) -> None:
         raise OutOfRangeError(f"batch_size {batch_size!r} is below 1.")
 
 
-def _work(layer: Layer) -> Work:
+def _work(layer: Layer | Operator) -> Work:
     return OPERATOR_TYPES[layer.type].work_of(layer.parameters)
 
 
-def _runs(layer: Layer, pass_: str) -> int:
+def _runs(layer: Layer | Operator, pass_: str) -> int:
     """How often a pass runs; unless it is known, once, and the gradient of the image not at all."""
     number = PASSES.index(pass_)
+    if isinstance(layer, Operator):
+        return int(layer.input_gradient or number != 1)
     if layer.forwards is not None:
         return (layer.forwards, layer.input_gradients or 0, layer.weight_gradients or 0)[number]
     is_first = layer.inputs == (IMAGE,) or layer.index == 0
     return int(not (is_first and number == 1))
 
 
-def _traffic(layer: Layer, pass_: str, batch_size: int) -> Traffic:
+def _traffic(layer: Layer | Operator, pass_: str, batch_size: int) -> Traffic:
     _check(pass_, batch_size)
     runs, traffic = _runs(layer, pass_), _work(layer)[1 + PASSES.index(pass_)]
     return traffic if runs == 1 else Traffic(*(runs * factor for factor in traffic))  # type: ignore[return-value,union-attr]
 
 
-def _elements(layer: Layer) -> _Elements:
+def _elements(layer: Layer | Operator) -> _Elements:
     inputs = layer.repeats * (_product(layer, "in_channels", "in_height", "in_width") + _second_input(layer))
     outputs = layer.repeats * _product(layer, "out_channels", "out_height", "out_width")
     return _Elements(inputs, outputs, layer.parameters)
@@ -173,7 +174,7 @@ def _written(elements: _Elements, traffic: Traffic, batch_size: int) -> float:
     return batch_size * maps + traffic.written_weights * elements.weights
 
 
-def _second_input(layer: Layer) -> float:
+def _second_input(layer: Layer | Operator) -> float:
     """Numbers per repeat in the second factor of a product of maps."""
     product = OPERATOR_TYPES[layer.type].product
     if product == "matmul":
@@ -184,7 +185,7 @@ def _second_input(layer: Layer) -> float:
     return 0.0
 
 
-def _window(layer: Layer) -> float:
+def _window(layer: Layer | Operator) -> float:
     """Numbers under a pooling's window (input per output where the kernel is unknown); 1 for other layers."""
     if not OPERATOR_TYPES[layer.type].has_window:
         return 1.0
@@ -193,12 +194,13 @@ def _window(layer: Layer) -> float:
     return _elements(layer).input / _elements(layer).output
 
 
-def _product(layer: Layer, *columns: str) -> float:
+def _product(layer: Layer | Operator, *columns: str) -> float:
     value = 1.0
     for column in columns:
         size = getattr(layer, column)
         if size is None:
-            raise SchemaError(f"layer {layer.index} {layer.name!r} ({layer.type}): {column} is unknown.")
+            index = 1 if isinstance(layer, Operator) else layer.index
+            raise SchemaError(f"layer {index} {layer.name!r} ({layer.type}): {column} is unknown.")
         value *= size
     return value
 
@@ -360,27 +362,26 @@ def device_cache_bytes(gpu: str) -> float | None:
 
 def moved_bytes(operators: Sequence[Operator], batch_sizes: Array, element_bytes: int) -> Array:
     """Least bytes that operators read and write, forward and backward; shape (n_operators, n_batches)."""
-    return _moved(_operator_work(operators), batch_sizes, element_bytes)
+    return _moved(work_of_each(operators), batch_sizes, element_bytes)
 
 
-def _operator_work(operators: Sequence[Operator]) -> Array:
+def work_of_each(operators: Sequence[Operator]) -> Array:
     """`operator_work`, one row an operator."""
-    if isinstance(operators, Operators):
-        return _work_of_cnn(operators)
+    if isinstance(operators, Operators | OperatorColumns):  # each card of a chip asks for it
+        return _work_of_columns(operators)
     return np.array([operator_work(operator) for operator in operators], dtype=float).reshape(-1, 6)
 
 
-@lru_cache(maxsize=256)
-def _work_of_cnn(operators: Operators) -> Array:
-    """Cached: each card of a chip asks for it."""
-    work = _operator_work(list(operators))
+@kept
+def _work_of_columns(operators: OperatorColumns) -> Array:
+    work = work_of_each([*operators])
     work.flags.writeable = False
     return work
 
 
 def _moved(work: Array, batch_sizes: Array, element_bytes: int) -> Array:
     elements, fixed, fixed_bytes, wide = (column[:, None] for column in work.T[1:5])
-    batches = np.asarray(batch_sizes, dtype=float)[None, :]
+    batches = np.atleast_2d(np.asarray(batch_sizes, dtype=float))
     widening = np.where(element_bytes < _FP32_BYTES, wide, 0.0) * (_FP32_BYTES - element_bytes)
     moved: Array = (elements * batches + fixed) * element_bytes + fixed_bytes + widening * batches
     return moved
@@ -424,28 +425,29 @@ def base_ms(
             us_nchw, us_last, threads, added = loops_of(operator)
             of_layer_norm = operator.wide_input and operator.input_gradient
             us = us_last if memory_format == "channels_last" or of_layer_norm else us_nchw
-            least[i] += looping_ms(us, threads, added, np.asarray(batch_sizes, dtype=float), rates)
+            batches = np.broadcast_to(np.asarray(batch_sizes, dtype=float), least.shape)[i]
+            least[i] += looping_ms(us, threads, added, batches, rates)
     return least
 
 
 def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates) -> Array:
     """Roofline time of all passes that operators run, with their launches, in ms; shape (n_operators, n_batches).
 
-    SchemaError if an operator lacks a shape.
+    `batch_sizes`: (n_batches,), or those of each operator. SchemaError if an operator lacks a shape.
 
     An instance norm reads each channel of each image by itself, four on a multiprocessor at once: of fewer channels
     some multiprocessors wait, and of more each four take as long as a launch, however small their maps.
     """
-    work = _operator_work(operators)
+    work = work_of_each(operators)
     flops, launches = work[:, :1], work[:, 5:]
     in_fp32 = np.array([[operator.fp32_product] for operator in operators], dtype=bool).reshape(-1, 1)
     flop_per_ms = np.where(in_fp32, rates.fp32_flop_per_ms, rates.flop_per_ms)
-    batches = np.asarray(batch_sizes, dtype=float)[None, :]
     moved = _moved(work, batch_sizes, rates.element_bytes)
+    batches = np.broadcast_to(np.asarray(batch_sizes, dtype=float), moved.shape)
     compute, memory = flops * batches / flop_per_ms, moved / rates.bytes_per_ms
     for i, operator in enumerate(operators):
         if operator.type == "instance_norm":
-            channels = batches[0] * operator.repeats * (operator.in_channels or 1)
+            channels = batches[i] * operator.repeats * (operator.in_channels or 1)
             rounds = channels / (4.0 * rates.multiprocessors)
             memory[i] *= np.maximum(1.0, 1.0 / rounds)
             one_a_pass = np.minimum(launches[i], 2.0) * np.maximum(1.0, rounds)
@@ -522,15 +524,14 @@ def operator_work(operator: Operator) -> tuple[float, float, float, float, float
         return 0.0, 0.0, 0.0, _MOMENTUM_TRAFFIC * _FP32_BYTES * operator.parameters, 0.0, 1.0
     if operator.type == "loss":
         return 0.0, _LOSS_PASSES * (operator.in_channels or 1), 0.0, 0.0, 0.0, 2.0
-    layer = _layer(operator)
     passes = PASSES if operator.passes != "forward" else PASSES[:1]
-    elements, traffic = _elements(layer), [_traffic(layer, pass_, 1) for pass_ in passes]
+    elements, traffic = _elements(operator), [_traffic(operator, pass_, 1) for pass_ in passes]
     first, second = (
         sum(_read(elements, of_pass, batch) + _written(elements, of_pass, batch) for of_pass in traffic)
         for batch in (1, 2)
     )
-    flops = sum(layer_flops(layer, pass_, 1) for pass_ in passes)
-    inputs = layer.repeats * _numbers(operator, "in")
+    flops = sum(layer_flops(operator, pass_, 1) for pass_ in passes)
+    inputs = operator.repeats * _numbers(operator, "in")
     three = operator.parameters or OPERATOR_TYPES[operator.type].product == "matmul"
     launches = 1.0 if operator.passes == "forward" else 3.0 if three else 2.0
     if OPERATOR_TYPES[operator.type].is_recurrent:
@@ -550,12 +551,6 @@ def operator_work(operator: Operator) -> tuple[float, float, float, float, float
     # A product in fp32 reads and writes fp32 alone, as it does in TF32.
     wide = second - first if operator.fp32_product else float(inputs) if operator.wide_input else 0.0
     return flops, second - first, 2 * first - second, 0.0, wide, launches
-
-
-def _layer(operator: Operator) -> Layer:
-    columns = {name: getattr(operator, name) for name in OF_LAYERS}
-    inputs = (0,) if operator.input_gradient else (IMAGE,)
-    return Layer(index=1, name=operator.name, inputs=inputs, **columns)
 
 
 def _log2(values: NDArray[Any]) -> Array:

@@ -6,13 +6,11 @@ not measured here than its shape does: a base carries them over, the library's o
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from statistics import NormalDist
-from threading import Lock
 from typing import Any
 from zlib import crc32
 
@@ -332,8 +330,7 @@ _N_GROUPS = 3
 _N_TREES, _RATE, _LEAVES, _LEAST_ROWS, _FEATURES = 60, 0.2, 64, 3, 0.3
 _CACHED = 48  # libraries; folds that leave a CNN out mostly share their operators
 
-_cache: OrderedDict[bytes, OperatorLibrary] = OrderedDict()
-_lock = Lock()
+_cache: dict[bytes, OperatorLibrary] = {}
 
 
 def with_forests(library: OperatorLibrary, seed: int = 0) -> OperatorLibrary:
@@ -345,15 +342,10 @@ def with_forests(library: OperatorLibrary, seed: int = 0) -> OperatorLibrary:
     words = f"{library.mode}|{library.host}|{seed}|{names}".encode()
     numbers = (values.tobytes() for values in (library.batch_sizes, library.log_ms, library.host_ms))
     key = blake2b(b"|".join([words, *numbers])).digest()
-    with _lock:
-        if key in _cache:
-            _cache.move_to_end(key)
-            return _cache[key]
-    grown = _with_forests(replace(library, base=None), seed)
-    with _lock:
-        _cache[key] = grown
-        while len(_cache) > _CACHED:
-            _cache.popitem(last=False)
+    grown = _cache.pop(key, None) or _with_forests(replace(library, base=None), seed)
+    _cache[key] = grown  # the last one, whether it was there or not
+    for old in [*_cache][:-_CACHED]:
+        _cache.pop(old, None)
     return grown
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,9 +14,9 @@ from predictor.arrays import Array, weighted_sums
 from predictor.catalogue.devices import Rates
 from predictor.errors import ArtifactError
 from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
-from predictor.operators.columns import OperatorColumns, row_keys
+from predictor.operators.columns import FIELDS, UNKNOWN, OperatorColumns, kept
 from predictor.operators.operators import ON_CHIP_STATE, Operator
-from predictor.operators.work import SHAPE_COLUMNS, operator_work, roofline_ms, shape_columns
+from predictor.operators.work import SHAPE_COLUMNS, roofline_ms, shape_columns, work_of_each
 
 TILE_COLUMNS = (
     *("twos_in_channels", "twos_out_channels", "twos_out_width", "twos_positions", "out_width"),
@@ -27,118 +27,90 @@ TILE_COLUMNS = (
 
 _TILE_ROWS, _TILE_COLUMNS = 128, 64
 _USUAL_SM_COUNT = 128  # for devices whose count is unknown; it only scales waves
-_NOT_FEATURES = 5  # first values of `_sizes`, from which tiles are counted
 _CHANNELS_DIVIDE, _MAPS_DIVIDE = 6, 4  # kernels do not distinguish sizes by higher powers of two
 
 
-def tile_columns(operators: Sequence[Operator], batch_sizes: Array, sm_count: int | None) -> Array:
-    """Columns of every operator at every batch size, of shape (n_operators, n_batches, len(TILE_COLUMNS)).
+def tile_columns(operators: OperatorColumns, rows: Any, batch_sizes: Array, sm_count: int | None) -> Array:
+    """`TILE_COLUMNS` of the operators in `rows` at every batch size, of shape (n_rows, n_batches, len(TILE_COLUMNS)).
 
     Per image and group: forward (positions x output channels, inner size input channels x kernel), weight gradient
     (input channels x kernel x output channels, inner size positions). A wave is one tile on each multiprocessor.
     """
-    n, m = len(operators), batch_sizes.size
-    shape = np.array([_sizes(operator) for operator in operators], dtype=float).reshape(n, -1)
-    positions, ins, outs, inner, groups = (column[:, None] for column in shape[:, :_NOT_FEATURES].T)
-    rows = positions * batch_sizes
+    sizes, by_shape = _tile_sizes(operators)
+    positions, ins, outs, inner, groups = sizes[:, rows, None]
+    all_positions = positions * batch_sizes
     across = np.ceil(outs / _TILE_COLUMNS) * groups
-    tiles = np.ceil(rows / _TILE_ROWS) * across
+    tiles = np.ceil(all_positions / _TILE_ROWS) * across
     waves = tiles / (sm_count or _USUAL_SM_COUNT)
-    weight_tiles = np.broadcast_to(np.ceil(inner / _TILE_ROWS) * across, (n, m))
-    outputs, inputs = rows * outs * groups, rows * ins * groups
-    logs = [np.log2(values) for values in (rows, tiles, outputs, inputs, weight_tiles)]
-    by_batch = [*logs[:2], waves / np.ceil(waves), *logs[2:]]
-    by_shape = np.broadcast_to(shape[:, None, _NOT_FEATURES:], (n, m, shape.shape[1] - _NOT_FEATURES))
-    return np.concatenate([by_shape, np.stack(by_batch, axis=2)], axis=2)
+    weight_tiles = np.broadcast_to(np.ceil(inner / _TILE_ROWS) * across, tiles.shape)
+    outputs, inputs = all_positions * outs * groups, all_positions * ins * groups
+    logs = [np.log2(values) for values in (all_positions, tiles, outputs, inputs, weight_tiles)]
+    by_batch = np.stack([*logs[:2], waves / np.ceil(waves), *logs[2:]], axis=2)
+    return np.concatenate([np.repeat(by_shape[rows, None], batch_sizes.size, axis=1), by_batch], axis=2)
 
 
-@lru_cache(maxsize=65536)
-def _sizes(operator: Operator) -> tuple[float, ...]:
-    groups = operator.groups or 1
-    ins = max(1, (operator.in_channels or 1) // groups)
-    outs = max(1, (operator.out_channels or operator.in_channels or 1) // groups)
-    height, width = operator.out_height or 1, operator.out_width or 1
-    kernel_height, kernel_width = operator.kernel_height or 1, operator.kernel_width or 1
-    inner, outer = ins * kernel_height * kernel_width, outs * kernel_height * kernel_width
-    twos = [_twos(channels, _CHANNELS_DIVIDE) for channels in (ins, outs)]
-    twos += [_twos(pixels, _MAPS_DIVIDE) for pixels in (width, height * width)]
-    sizes = float(np.log2(inner)), float(np.log2(outer)), ins * groups, outs * groups
-    return height * width, ins, outs, inner, groups, *twos, width, kernel_height, kernel_width, *sizes
+@kept
+def _tile_sizes(operators: OperatorColumns) -> tuple[Array, Array]:
+    """What tiles are counted from, (5, n_operators), and the first of `TILE_COLUMNS`, which no batch size changes."""
+    numbers = operators.numbers
+    groups, channels = numbers("groups"), numbers("in_channels")
+    filters = np.where(numbers("out_channels", 0) > 0, numbers("out_channels"), channels)
+    ins, outs = (np.maximum(1, of_all // groups) for of_all in (channels, filters))
+    width, positions = numbers("out_width"), numbers("out_height") * numbers("out_width")
+    kernel = numbers("kernel_height"), numbers("kernel_width")
+    inner, outer = (n * kernel[0] * kernel[1] for n in (ins, outs))
+    twos = [_twos(n, _CHANNELS_DIVIDE) for n in (ins, outs)]
+    twos += [_twos(n, _MAPS_DIVIDE) for n in (width, positions)]
+    columns = [*twos, width, *kernel, np.log2(inner), np.log2(outer), ins * groups, outs * groups]
+    return np.array([positions, ins, outs, inner, groups], dtype=float), np.stack(columns, axis=1)
 
 
-def _twos(number: int, most: int) -> int:
-    """Exponent of two in a number, at most `most`."""
-    return min(most, (number & -number).bit_length() - 1)
+def _twos(numbers: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Exponent of two in each number, at most `most`."""
+    exponents: NDArray[np.int64] = (numbers[:, None] % 2 ** np.arange(1, most + 1) == 0).sum(axis=1)
+    return exponents
 
 
-_ROUNDING = 1e-9  # of ln of a batch size
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Curves:
-    """Batch sizes at which operators were measured; `at` holds the ln of all, ascending.
-
-    `patterns` (n_patterns, n_batches) are the distinct sets of measured batch sizes, `member` (n_operators,) the
-    number of each operator's set.
-    """
-
-    at: Array
-    patterns: NDArray[np.bool_]
-    member: NDArray[np.intp]
-
-    @classmethod
-    def of(cls, batch_sizes: Array, is_measured: NDArray[np.bool_]) -> Curves:
-        """Curves over ascending `batch_sizes`; `is_measured` (n_operators, n_batches) marks those of each operator."""
-        number: dict[bytes, int] = {}
-        keys = row_keys(np.packbits(is_measured, axis=1))
-        members = np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.intp)
-        _, first = np.unique(members, return_index=True)
-        return cls(np.log(batch_sizes), is_measured[first], members)
-
-    def filled(self, rows: NDArray[np.intp], values: Array) -> Array:
-        """Values of the operators at the positions `rows` at all of `at`, from their measured `values`, (n_rows, n_at).
-
-        A curve is constant beyond its ends; it is 0 for an operator without measurements.
-        """
-        member = self.member[rows]
-        curves = np.zeros((rows.size, self.at.size))
-        for number in np.flatnonzero(np.bincount(member, minlength=len(self.patterns))):
-            alike, measured = np.flatnonzero(member == number), np.flatnonzero(self.patterns[number])
-            if measured.size:
-                curves[alike] = between(self.at[measured], self.at, values[np.ix_(alike, measured)])
-        return curves
-
-    def beyond(self, rows: NDArray[np.intp], batch_sizes: Array) -> NDArray[np.int8]:
-        """-1 below, 1 above the measured batch sizes of the operators at the positions `rows`, else 0."""
-        log_sizes = np.log(batch_sizes)
-        is_measured = self.patterns[self.member[rows]]
-        least, greatest = (
-            np.where(is_measured.any(axis=1), end, default)[:, None]
-            for end, default in (
-                (self.at[is_measured.argmax(axis=1)], -np.inf),
-                (self.at[self.at.size - 1 - is_measured[:, ::-1].argmax(axis=1)], np.inf),
-            )
-        )
-        above, below = log_sizes > greatest + _ROUNDING, log_sizes < least - _ROUNDING
-        return above.astype(np.int8) - below.astype(np.int8)
+def filled(at: Array, values: Array) -> Array:
+    """Values (n, n_at) at all of `at`, from measured ones: NaN elsewhere. Constant beyond these; 0 without any."""
+    is_measured, place = np.isfinite(values), np.arange(at.size)
+    left = np.maximum.accumulate(np.where(is_measured, place, -1), axis=1)
+    right = np.minimum.accumulate(np.where(is_measured, place, at.size)[:, ::-1], axis=1)[:, ::-1]
+    left, right = np.where(left < 0, right, left) % at.size, np.where(right == at.size, left, right) % at.size
+    curves = _joined(values, left, right, _share(at, at, left, right))
+    return np.where(is_measured.any(axis=1, keepdims=True), curves, 0.0)
 
 
 def between(at: Array, new_at: Array, values: Array) -> Array:
-    """Piecewise linear, constant beyond the ends; values (n, len(at)) -> (n, len(new_at))."""
-    if at.size == 1:
-        return np.repeat(values, new_at.size, axis=1)
-    right = np.clip(np.searchsorted(at, new_at), 1, at.size - 1)
-    share = np.clip((new_at - at[right - 1]) / (at[right] - at[right - 1]), 0.0, 1.0)
-    return values[:, right - 1] * (1.0 - share) + values[:, right] * share
+    """Piecewise linear, constant beyond the ends; values (n, len(at)), `new_at` (m,) or (n, m) -> (n, m)."""
+    left, right = _sides(at, new_at)
+    return _joined(values, left, right, _share(at, new_at, left, right))
 
 
-def needed(at: Array, new_at: Array) -> NDArray[np.intp]:
-    """Positions in `at`, ascending, that `between` reads for these batch sizes."""
-    right = np.clip(np.searchsorted(at, new_at), 0, at.size - 1)
-    left = np.where((new_at >= at[right]) | (right == 0), right, right - 1)
-    read = np.zeros(at.size, dtype=bool)
-    read[left] = read[right] = True
-    return np.flatnonzero(read)
+def needed(at: Array, new_at: Array) -> NDArray[np.bool_]:
+    """Which of `at` `between` reads for each row of batch sizes, (n, m) -> (n, len(at))."""
+    read, row = np.zeros((len(new_at), at.size), dtype=bool), np.arange(len(new_at))[:, None]
+    for side in _sides(at, new_at):
+        read[row, side] = True
+    return read
+
+
+def _sides(at: Array, new_at: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Positions in `at` on both sides of each of `new_at`, the same on one of `at` and beyond all."""
+    right = np.minimum(np.searchsorted(at, new_at), at.size - 1)
+    return np.where((new_at >= at[right]) | (right == 0), right, right - 1), right
+
+
+def _share(at: Array, new_at: Array, left: NDArray[np.intp], right: NDArray[np.intp]) -> Array:
+    """Share of the way from the left side to the right one."""
+    apart = left < right
+    return np.where(apart, new_at - at[left], 0.0) / np.where(apart, at[right] - at[left], 1.0)
+
+
+def _joined(values: Array, left: NDArray[np.intp], right: NDArray[np.intp], share: Array) -> Array:
+    flat, row = values.ravel(), np.arange(len(values))[:, None] * values.shape[1]
+    joined: Array = flat.take(row + left) * (1.0 - share) + flat.take(row + right) * share
+    return joined
 
 
 N_NEIGHBOURS = 12
@@ -175,86 +147,75 @@ _SCALES = {  # distance of a doubling of a size, or of a flag
 _SCALE = np.array([_SCALES[name] for name in SHAPE_COLUMNS])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Neighbourhood:
+class Neighbourhood(NamedTuple):
     """Nearest measured operators of each operator to be interpolated.
 
     `rows` and `weights` have shape (n_asked, k): positions in the library, and their shares, which sum to 1.
     `distance` (n_asked,) is that of the nearest; infinite, with weights 0, where no operator of the type was measured.
-    `closeness` (n_asked,) is the factor, from 0 to 1, by which the neighbours' residuals are shrunk.
     """
 
     rows: NDArray[np.intp]
     weights: Array
     distance: Array
-    closeness: Array
+
+    @property
+    def closeness(self) -> Array:
+        """Factor, (n_asked, 1), from 0 to 1, by which the neighbours' residuals are shrunk."""
+        return 1.0 / (1.0 + (self.distance[:, None] / _REACH) ** 2)
 
     def mean(self, values: Array) -> Array:
-        """Weighted means (n_asked, ...) of the library's `values` (n_library, ...) over each operator's neighbours."""
-        return weighted_sums(self.weights, values[self.rows])
-
-    def shrunk(self, rows: NDArray[np.intp], values: Array) -> Array:
-        """`mean` of the operators at positions `rows`, times their `closeness`: 0 where no neighbour is near."""
-        near = weighted_sums(self.weights[rows], values[self.rows[rows]])
-        shrunk: Array = self.closeness[rows].reshape(-1, *[1] * (near.ndim - 1)) * near
-        return shrunk
+        """Weighted means (n_asked, ...) of `values` of each one's neighbours, (n_asked x k, ...)."""
+        return weighted_sums(self.weights, values.reshape(*self.rows.shape, *values.shape[1:]))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KnownShapes:
-    """Shapes of a library's operators, computed for each type when it is first needed."""
+class _Shapes(NamedTuple):
+    """Scaled shapes of operators, their squared lengths, and the codes of their kinds."""
 
-    operators: OperatorColumns
-    positions: dict[str, NDArray[np.intp]]
-    _computed: dict[str, _Shapes] = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def of(cls, operators: OperatorColumns) -> KnownShapes:
-        """Shapes of these operators."""
-        return cls(operators, _by_family(operators))
-
-    def of_type(self, type_: str) -> _Shapes:
-        """Shapes of all operators of one type."""
-        if type_ not in self._computed:
-            self._computed[type_] = _Shapes.of(self.operators.rows(self.positions[type_]))
-        return self._computed[type_]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Shapes:
     columns: Array
     squares: Array
-    kinds: NDArray[np.str_]
-
-    @classmethod
-    def of(cls, operators: OperatorColumns) -> _Shapes:
-        columns = shape_columns(operators) * _SCALE
-        return cls(columns, (columns**2).sum(axis=1), operators.text("kind").astype(np.str_))
-
-    def of_rows(self, places: NDArray[np.intp]) -> _Shapes:
-        return _Shapes(self.columns[places], self.squares[places], self.kinds[places])
+    kinds: NDArray[np.int64]
 
 
-def neighbourhoods(unmeasured: OperatorColumns, measured: KnownShapes) -> Neighbourhood:
-    """Find the nearest operators of the same type, in doublings of their sizes."""
-    k = min(N_NEIGHBOURS, len(measured.operators))
-    rows, weights = np.zeros((len(unmeasured), k), dtype=np.intp), np.zeros((len(unmeasured), k))
-    nearest = np.full(len(unmeasured), np.inf)
-    shapes = _Shapes.of(unmeasured)
-    for type_, at in _by_family(unmeasured).items():
-        if type_ not in measured.positions:
+@kept
+def _shapes(operators: OperatorColumns) -> _Shapes:
+    columns = shape_columns(operators) * _SCALE
+    return _Shapes(columns, (columns**2).sum(axis=1), operators.cells[FIELDS.index("kind")])
+
+
+def _shapes_of(operators: OperatorColumns, family: str) -> _Shapes:
+    """`_shapes` of a family among thousands, kept with all."""
+    if family not in operators.kept:
+        operators.kept[family] = _shapes(operators.rows(positions_of(operators)[family]))
+    shapes: _Shapes = operators.kept[family]
+    return shapes
+
+
+def neighbourhoods(
+    operators: OperatorColumns, unmeasured: NDArray[np.intp], measured: OperatorColumns
+) -> Neighbourhood:
+    """Find the nearest operators of the same family, in doublings of their sizes, of those at these positions."""
+    n, k = unmeasured.size, min(N_NEIGHBOURS, len(measured))
+    rows, weights, nearest = np.zeros((n, k), dtype=np.intp), np.zeros((n, k)), np.full(n, np.inf)
+    shapes = _shapes(operators)._replace(kinds=measured.recoded(operators)[FIELDS.index("kind")])
+    place = np.full(len(operators), -1)
+    place[unmeasured] = np.arange(n)
+    for family, positions in positions_of(operators).items():
+        at = place[positions][place[positions] >= 0]
+        if not at.size or family not in positions_of(measured):
             continue
-        own, of_type = shapes.of_rows(at), measured.of_type(type_)
-        squares = own.squares[:, None] + of_type.squares[None] - 2.0 * own.columns @ of_type.columns.T
-        squares = np.maximum(squares, 0.0)
-        if of_type.kinds.any() or own.kinds.any():
-            squares += _OTHER_KIND**2 * (own.kinds[:, None] != of_type.kinds[None])
-        order, near = _nearest(squares, k)
+        columns, squares, kinds = (values[unmeasured[at]] for values in shapes)
+        known = _shapes_of(measured, family)
+        distances = squares[:, None] + known.squares
+        distances -= 2.0 * columns @ known.columns.T
+        np.maximum(distances, 0.0, out=distances)
+        if (kinds != UNKNOWN).any() or (known.kinds != UNKNOWN).any():
+            distances += _OTHER_KIND**2 * (kinds[:, None] != known.kinds)
+        order, near = _nearest(distances, k)
         share = 1.0 / np.maximum(near, _CLOSEST) ** _POWER
-        rows[at, : order.shape[1]] = measured.positions[type_][order]
+        rows[at, : order.shape[1]] = positions_of(measured)[family][order]
         weights[at, : order.shape[1]] = share / share.sum(axis=1, keepdims=True)
         nearest[at] = near[:, 0]
-    return Neighbourhood(rows, weights, nearest, 1.0 / (1.0 + (nearest / _REACH) ** 2))
+    return Neighbourhood(rows, weights, nearest)
 
 
 _IN_FP32 = "in fp32"
@@ -263,6 +224,7 @@ WIDE_WINDOWS = "wide windows"
 channels-last 1, for windows of 9 x 9 to 31 x 31."""
 
 
+@kept
 def families_of(operators: OperatorColumns) -> list[str]:
     """Family of each operator, within which it has neighbours: its type, or the part that runs kernels of its own.
 
@@ -288,18 +250,31 @@ def families_of(operators: OperatorColumns) -> list[str]:
     return names
 
 
-def _by_family(operators: OperatorColumns) -> dict[str, NDArray[np.intp]]:
-    families = np.array(families_of(operators), dtype=object)
-    return {family: np.flatnonzero(families == family) for family in dict.fromkeys(families.tolist())}
+@kept
+def positions_of(operators: OperatorColumns) -> dict[str, NDArray[np.intp]]:
+    """Positions of the operators of each family."""
+    families = families_of(operators)
+    number = {family: i for i, family in enumerate(dict.fromkeys(families))}
+    numbers = np.array([number[family] for family in families], dtype=np.intp)
+    return {family: np.flatnonzero(numbers == i) for family, i in number.items()}
+
+
+_PARTS = 256
 
 
 def _nearest(squares: Array, k: int) -> tuple[NDArray[np.intp], Array]:
-    """Positions and distances of the k nearest, nearest first; of equally near ones the first, on every processor."""
-    squares = squares + _ROUNDING * np.arange(squares.shape[1])
-    unordered = np.argpartition(squares, min(k, squares.shape[1]) - 1, axis=1)[:, :k]
-    near = np.take_along_axis(squares, unordered, axis=1)
-    order = np.argsort(near, axis=1)
-    return np.take_along_axis(unordered, order, axis=1), np.sqrt(np.take_along_axis(near, order, axis=1))
+    """Positions and distances of the k nearest, nearest first; of equally near ones the first, on every processor.
+
+    Only what lies within the k-th least distance of some is sorted: of the least of each of `_PARTS` parts.
+    """
+    n, m = squares.shape
+    squares = squares + _ROUNDING * np.arange(m)
+    k, parts = min(k, m), min(m, _PARTS)
+    least = squares[:, : m // parts * parts].reshape(n, -1, parts).min(axis=1)
+    row, column = np.nonzero(squares <= np.partition(least, k - 1, axis=1)[:, k - 1 : k])
+    near = squares[row, column]
+    chosen = np.lexsort((near, row))[np.searchsorted(row, np.arange(n))[:, None] + np.arange(k)]
+    return column[chosen], np.sqrt(near[chosen])
 
 
 _WITHOUT_TREES = ("permute",)
@@ -321,7 +296,8 @@ FP32_PRODUCT = "fp32_product"
 """The forest of matrix products in fp32 in a mode of TF32."""
 
 
-def forests_of(operators: OperatorColumns) -> list[str]:
+@kept
+def forests_of(operators: OperatorColumns) -> NDArray[np.object_]:
     """The forest that predicts each operator; ``none`` without one."""
     forests = []
     for type_, family in zip(operators.text("type").tolist(), families_of(operators), strict=True):
@@ -329,7 +305,7 @@ def forests_of(operators: OperatorColumns) -> list[str]:
         if forest != "none" and family != type_:
             forest = FP32_PRODUCT if family == f"{type_} {_IN_FP32}" else "none"
         forests.append(forest)
-    return forests
+    return np.array(forests, dtype=object)
 
 
 _TYPES = tuple(type_ for type_, forest in FOREST_OF.items() if forest == "other")
@@ -436,22 +412,30 @@ class Forest:
         return cls(start, **arrays | {"feature": own})
 
 
+@kept
+def _features_by_shape(operators: OperatorColumns) -> Array:
+    """The first of `FEATURES`, which batch sizes do not change, of each operator."""
+    types, kinds = operators.text("type"), operators.text("kind")
+    shapes = [shape_columns(operators), types[:, None] == [_TYPES], kinds[:, None] == [ACTIVATION_KINDS]]
+    return np.concatenate(shapes, axis=1)
+
+
 def forest_features(
-    operators: Sequence[Operator], batch_sizes: Array, rates: Rates, sm_count: int | None = None
+    operators: Sequence[Operator],
+    batch_sizes: Array,
+    rates: Rates,
+    sm_count: int | None = None,
+    rows: Any = slice(None),
 ) -> Array:
-    """Features of every operator at every batch size, of shape (n_operators, n_batches, len(FEATURES))."""
-    n, m = len(operators), batch_sizes.size
-    batch = np.log2(batch_sizes)
-    shapes = shape_columns(operators)
-    work = np.array([operator_work(operator)[:3] for operator in operators]).reshape(-1, 3)
-    flops, elements, fixed = work.T
-    computed = np.log2(flops[:, None] * batch_sizes + 1.0)
-    moved = np.log2(elements[:, None] * batch_sizes + fixed[:, None] + 1.0)
-    least = np.log2(roofline_ms(operators, batch_sizes, rates))
-    of_type = [[operator.type == type_ for type_ in _TYPES] for operator in operators]
-    of_kind = [[operator.kind == kind for kind in ACTIVATION_KINDS] for operator in operators]
-    by_batch = np.stack([np.broadcast_to(batch, (n, m)), computed, moved, computed - moved, least], axis=2)
-    by_shape = np.column_stack([shapes, of_type, of_kind])
-    tiles = tile_columns(operators, batch_sizes, sm_count)
-    tiles[[forest != "convolution" for forest in forests_of(OperatorColumns.of(operators))]] = 0.0
-    return np.concatenate([np.repeat(by_shape[:, None], m, axis=1), by_batch, tiles], axis=2)
+    """Features of the operators in `rows` at every batch size, of shape (n_rows, n_batches, len(FEATURES))."""
+    columns, m = OperatorColumns.of(operators), batch_sizes.size
+    flops, elements, fixed = (values[rows, None] for values in work_of_each(operators).T[:3])
+    computed = np.log2(flops * batch_sizes + 1.0)
+    moved = np.log2(elements * batch_sizes + fixed + 1.0)
+    least = np.log2(roofline_ms(operators, batch_sizes, rates)[rows])
+    batch = np.broadcast_to(np.log2(batch_sizes), moved.shape)
+    by_batch = np.stack([batch, computed, moved, computed - moved, least], axis=2)
+    by_shape = np.repeat(_features_by_shape(columns)[rows, None], m, axis=1)
+    tiles = tile_columns(columns, rows, batch_sizes, sm_count)
+    tiles[forests_of(columns)[rows] != "convolution"] = 0.0
+    return np.concatenate([by_shape, by_batch, tiles], axis=2)

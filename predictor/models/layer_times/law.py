@@ -368,7 +368,9 @@ def _in_mode(table: LayerTable, fp32_products: bool, mode: DeviceMode) -> _InMod
     """Cached: a CNN is asked for at one batch size after another."""
     operators, _ = counted_operators(table, fp32_products)
     half = ELEMENT_BYTES[mode.precision] < ELEMENT_BYTES["fp32"]
-    counted = operators_of(table, channels_last=mode.memory_format == "channels_last", half=half)
+    counted = operators_of(table)
+    if table.trained_whole() is not table:  # passes have other shares of the time in each mode
+        counted = operators_of(table, channels_last=mode.memory_format == "channels_last", half=half)
     enqueued = counted if table is table.without_recomputing() else operators_of(table, by_host=True)
     class_of = np.array(
         [CLASSES.index(work.operator_class(operator)) for operator in operators], dtype=np.intp

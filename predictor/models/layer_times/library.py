@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +31,11 @@ from predictor.models.layer_times.times import (
     OperatorTimes,
 )
 from predictor.operators import work
-from predictor.operators.columns import OperatorColumns
-from predictor.operators.operators import Operator, Operators, filters_of, has_bias, is_view
+from predictor.operators.columns import FIELDS, OperatorColumns
+from predictor.operators.operators import Operator, has_bias, is_view
 
 _USUAL = 0.15  # least share of operators measured at a usual batch size, relative to the commonest one
+_ROUNDING = 1e-10  # of ln of a batch size
 _CLIFF = 0.3  # residuals of ln time are clipped here: larger ones mean that the neighbour ran another kernel
 _NO_FOREST, _HIDDEN = -1, -2  # instead of a forest's number: none, or its predictions are those of `hidden`
 _BATCH_FREE = ("optimizer",)
@@ -141,7 +143,7 @@ class OperatorLibrary:
     @cached_property
     def n_measured(self) -> int:
         """Number of measured times: operators x batch sizes."""
-        carried = self._columns.places_of([*self.carried])
+        carried = self._columns.places_of(self._carried)
         return int(np.isfinite(self.log_ms).sum() - np.isfinite(self.log_ms[carried]).sum())
 
     @property
@@ -180,27 +182,29 @@ class OperatorLibrary:
         ln(time / base) is linear in ln(batch size) between measured ones; beyond them the trees' trend over batch sizes
         is added. A view takes no time.
         """
-        batches = np.asarray(batch_sizes, dtype=float)
-        distinct = operators if isinstance(operators, Operators) else Operators(operators)
-        return _times(self, distinct, tuple(batches.tolist()))
+        return _times(self, OperatorColumns.of(operators), _key_of(batch_sizes))
 
-    def _times(self, operators: Operators, batches: Array) -> OperatorTimes:
-        if any(operator.repeats != 1 for operator in operators):
-            return self._times_of_repeated(operators, batches)
-        twins = _twins_of(self, operators)
-        if any(twins):
-            return self._times_of_twins(operators, twins, batches)
-        lookup = _lookup_of(self, operators)
-        measured, host = lookup.measured, lookup.host_ms.copy()
-        log_ratio = self._between(lookup.curves, batches)
-        shape = np.repeat(lookup.shape[:, None], batches.size, axis=1)
-        beyond = np.zeros(log_ratio.shape, dtype=np.int8)
-        beyond[measured] = self._beyond(lookup.rows, batches)
-        log_ratio[measured] += self._drift(lookup, batches, beyond[measured])
-        if lookup.new.size:
-            new = lookup.new
+    def _times(self, asked: OperatorColumns, batches: Array) -> OperatorTimes:
+        """As of `times`; `batches` (1 or n_operators, n_batches)."""
+        repeats, n_sizes = asked.numbers("repeats"), batches.shape[1]
+        if (repeats > 1).any():
+            return self._times_of_repeated(asked, repeats, np.broadcast_to(batches, (len(asked), n_sizes)))
+        lookup = _lookup_of(self, asked)
+        operators, measured, new, host = lookup.operators, lookup.measured, lookup.new, lookup.host_ms.copy()
+        log_sizes = np.broadcast_to(np.log(batches), (len(operators), n_sizes))
+        log_ratio = interpolation.between(self._log_sizes, log_sizes, lookup.curves)
+        shape = np.repeat(lookup.shape[:, None], n_sizes, axis=1)
+        beyond = np.zeros(log_sizes.shape, dtype=np.int8)
+        beyond[measured] = self._beyond(lookup.exact[measured], log_sizes[measured])
+        out = np.flatnonzero(beyond.any(axis=1))
+        by_trees = self._by_trees(lookup, out, new, log_sizes)
+        # beyond an operator's measured batch sizes, the trees' change from the nearest one
+        drift = by_trees[: out.size] - by_trees[out.size : 2 * out.size]
+        log_ratio[out] += np.where((beyond[out] != 0) & (lookup.forest[out, None] != _NO_FOREST), drift, 0.0)
+        if new.size:
+            sizes = np.broadcast_to(batches, log_sizes.shape)[new]
             log_ratio[new], host[new], shape[new], beyond[new] = self._interpolated(
-                lookup, batches, log_ratio[new]
+                lookup, sizes, log_ratio[new], by_trees[2 * out.size :]
             )
         if self.base is None:
             of_base = work.base_ms(operators, batches, self._rates(), self.mode.kernel_layout)
@@ -214,41 +218,34 @@ class OperatorLibrary:
         gpu_ms = of_base * np.exp(log_ratio)
         gpu_ms[lookup.views], host[lookup.views] = 0.0, 0.0
         shape[lookup.views], beyond[lookup.views] = MEASURED, 0
+        if (twins := lookup.twins).size:
+            convolutions = [*asked.rows(twins)]
+            sizes = batches if len(batches) == 1 else batches[twins]
+            bias_ms = work.bias_ms(convolutions, sizes, self._rates(), self.mode.memory_format)
+            signs = np.array([1.0 if has_bias(operator) else -1.0 for operator in convolutions])[:, None]
+            gpu_ms[twins] = np.maximum(gpu_ms[twins] + signs * bias_ms, gpu_ms[twins] / 2)
+            shape[twins] = np.maximum(shape[twins], NEAR)
         return OperatorTimes(gpu_ms, host, shape, beyond)
+
+    def _times_of_repeated(
+        self, asked: OperatorColumns, repeats: NDArray[np.int64], batches: Array
+    ) -> OperatorTimes:
+        """Times of operators that run `repeats` times per image, computed at `repeats` x the batch size."""
+        gpu_ms, (shape, beyond) = np.empty(batches.shape), np.empty((2, *batches.shape), dtype=np.int8)
+        times = OperatorTimes(gpu_ms, np.empty(len(asked)), shape, beyond)
+        for number in distinct_values(repeats):
+            rows = np.flatnonzero(repeats == number)
+            single = asked.rows(rows).changed(np.arange(rows.size), repeats=1)
+            of_single = self.times(single, number * batches[rows])
+            for name in ("gpu_ms", "host_ms", "shape", "beyond"):
+                getattr(times, name)[rows] = getattr(of_single, name)
+        return times
 
     def _base_ms(self, operators: Sequence[Operator], batch_sizes: Array) -> Array:
         """Times that measurements are compared with, of shape (n_operators, n_batches)."""
         if self.base is None:
             return work.base_ms(operators, batch_sizes, self._rates(), self.mode.kernel_layout)
         return self.base.times(operators, batch_sizes).gpu_ms
-
-    def _times_of_repeated(self, operators: Sequence[Operator], batches: Array) -> OperatorTimes:
-        """Times of operators that run `repeats` times per image, computed at `repeats` x the batch size."""
-        gpu_ms = np.empty((len(operators), batches.size))
-        host_ms = np.empty(len(operators))
-        shape, beyond = np.empty((2, *gpu_ms.shape), dtype=np.int8)
-        for repeats in {operator.repeats for operator in operators}:
-            rows = [i for i, operator in enumerate(operators) if operator.repeats == repeats]
-            single = [replace(operators[i], repeats=1) for i in rows]
-            single_times = self.times(single, repeats * batches)
-            gpu_ms[rows], host_ms[rows] = single_times.gpu_ms, single_times.host_ms
-            shape[rows], beyond[rows] = single_times.shape, single_times.beyond
-        return OperatorTimes(gpu_ms, host_ms, shape, beyond)
-
-    def _times_of_twins(
-        self, operators: Operators, twins: Sequence[Operator | None], batches: Array
-    ) -> OperatorTimes:
-        """Times of operators of which some have twins (`_twins_of`), by what a bias takes."""
-        times = self.times(
-            [twin or operator for operator, twin in zip(operators, twins, strict=True)], batches
-        )
-        rows = [i for i, twin in enumerate(twins) if twin is not None]
-        bias_ms = work.bias_ms([operators[i] for i in rows], batches, self._rates(), self.mode.memory_format)
-        signs = np.array([1.0 if has_bias(operators[i]) else -1.0 for i in rows])[:, None]
-        gpu_ms, shape = times.gpu_ms.copy(), times.shape.copy()
-        gpu_ms[rows] = np.maximum(gpu_ms[rows] + signs * bias_ms, gpu_ms[rows] / 2)
-        shape[rows] = np.maximum(shape[rows], NEAR)
-        return replace(times, gpu_ms=gpu_ms, shape=shape)
 
     def _rates(self) -> Rates:
         return work.device_rates(self.mode.gpu, self.mode.precision)
@@ -258,8 +255,8 @@ class OperatorLibrary:
         return OperatorColumns.of(self.operators)
 
     @cached_property
-    def _shapes(self) -> interpolation.KnownShapes:
-        return interpolation.KnownShapes.of(self._columns)
+    def _carried(self) -> OperatorColumns:
+        return OperatorColumns.of([*self.carried])
 
     @cached_property
     def _batch_free(self) -> NDArray[np.bool_]:
@@ -270,27 +267,32 @@ class OperatorLibrary:
         return np.array([work.operator_class(operator) for operator in self.operators], dtype=np.str_)
 
     @cached_property
-    def _curves(self) -> interpolation.Curves:
-        return interpolation.Curves.of(self.batch_sizes, np.isfinite(self.log_ms))
+    def _log_sizes(self) -> Array:
+        return np.log(self.batch_sizes)
 
     @cached_property
-    def _out_of_fold_known(self) -> interpolation.Curves:
-        """Batch sizes with both a measured time and an out-of-fold prediction."""
-        expected = np.isfinite(self.log_ms if self.expected is None else self.expected)
-        return interpolation.Curves.of(self.batch_sizes, np.isfinite(self.log_ms) & expected)
+    def _ends(self) -> Array:
+        """Ln of the least and greatest measured batch size of each operator, (n_operators, 2); infinite without one."""
+        is_measured = np.isfinite(self.log_ms)
+        last = is_measured.shape[1] - 1 - is_measured[:, ::-1].argmax(axis=1)
+        ends = self._log_sizes[np.stack([is_measured.argmax(axis=1), last], axis=1)]
+        return np.where(self._batch_free[:, None], [-np.inf, np.inf], ends)
 
     @cached_property
     def _log_least(self) -> tuple[Array, NDArray[np.bool_]]:
         """Logarithms of base times, computed per operator when first needed, and a mask of the computed ones."""
-        return np.empty(self.log_ms.shape), np.zeros(len(self), dtype=bool)
+        return np.zeros(self.log_ms.shape), np.zeros(len(self), dtype=bool)
 
     def _log_ratio(self, rows: NDArray[np.intp]) -> Array:
         """ln(time / base) of some operators at the library's batch sizes."""
         least, is_computed = self._log_least
-        new = rows[~is_computed[rows]]
+        new = distinct_values(rows[~is_computed[rows]])
         if new.size:
-            chosen = [self.operators[int(i)] for i in new]
-            least[new] = np.log(self._base_ms(chosen, self.batch_sizes))
+            is_measured = np.isfinite(self.log_ms[new])
+            sizes = np.argsort(~is_measured, axis=1, kind="stable")[:, : is_measured.sum(axis=1).max()]
+            sizes = np.where(np.take_along_axis(is_measured, sizes, axis=1), sizes, sizes[:, :1])
+            base_ms = self._base_ms(self._columns.rows(new), self.batch_sizes[sizes])
+            least[new[:, None], sizes] = np.log(base_ms)
             is_computed[new] = True  # set last, since another thread may be reading
         return self.log_ms[rows] - least[rows]
 
@@ -307,115 +309,98 @@ class OperatorLibrary:
         sizes: Array = self.batch_sizes[share >= _USUAL * share.max()]
         return sizes
 
-    def _between(self, curves: Array, batches: Array) -> Array:
-        """Curves (n, n_batches) over the library's batch sizes, at others."""
-        return interpolation.between(self._curves.at, np.log(batches), curves)
-
-    def _beyond(self, rows: NDArray[np.intp], batches: Array) -> NDArray[np.int8]:
+    def _beyond(self, rows: NDArray[np.intp], log_sizes: Array) -> NDArray[np.int8]:
         """-1 and 1 where a batch size is below and above those at which operators were measured."""
-        return self._curves.beyond(rows, batches) * ~self._batch_free[rows, None]
-
-    def _drift(self, lookup: _Lookup, batches: Array, beyond: NDArray[np.int8]) -> Array:
-        """Change of ln(time / base) beyond an operator's measured batch sizes, by the trees; 0 within them."""
-        drift = np.zeros(beyond.shape)
-        out = np.flatnonzero(beyond.any(axis=1))
-        if not out.size:
-            return drift
-        ends = self._ends[lookup.rows[out]]
-        sizes = distinct_values(np.concatenate([batches, ends.ravel()]))
-        grown, predicted = self._by_trees(lookup, lookup.measured[out], sizes)
-        own = np.clip(batches, ends[grown, :1], ends[grown, 1:])
-        usual = np.take_along_axis(predicted, np.searchsorted(sizes, own), axis=1)
-        drift[out[grown]] = predicted[:, np.searchsorted(sizes, batches)] - usual
-        return np.where(beyond, drift, 0.0)
-
-    @cached_property
-    def _ends(self) -> Array:
-        """Least and greatest measured batch size of each operator, (n_operators, 2)."""
-        is_measured = np.isfinite(self.log_ms)
-        last = is_measured.shape[1] - 1 - is_measured[:, ::-1].argmax(axis=1)
-        return np.stack([self.batch_sizes[is_measured.argmax(axis=1)], self.batch_sizes[last]], axis=1)
+        ends = self._ends[rows]
+        above, below = log_sizes > ends[..., 1:] + _ROUNDING, log_sizes < ends[..., :1] - _ROUNDING
+        beyond: NDArray[np.int8] = above.astype(np.int8) - below.astype(np.int8)
+        return beyond
 
     def _interpolated(
-        self, lookup: _Lookup, batches: Array, log_ratio: Array
+        self, lookup: _Lookup, batches: Array, log_ratio: Array, by_trees: Array
     ) -> tuple[Array, Array, NDArray[np.int8], NDArray[np.int8]]:
-        """ln(time / base), host time and support of new operators; `log_ratio` is the mean of their neighbours."""
-        near, new = lookup.near, lookup.new
-        grown, general = self._by_trees(lookup, new, batches)
+        """ln(time / base), host time and support of new operators at their batch sizes (n_new, n_batches).
+
+        `log_ratio` is the mean of their neighbours, `by_trees` the trees' ln(time / base).
+        """
+        near, new, log_sizes = lookup.near, lookup.new, np.log(batches)
         if self.base is None and lookup.wide:
             log_ratio[lookup.wide] += self._of_operations(lookup, batches)
         if lookup.missed is not None:
-            missed = np.clip(self._between(lookup.missed, batches), -_CLIFF, _CLIFF)
-            general = general + near.shrunk(grown, missed)
-        log_ratio[grown] = general
-        host, shape = lookup.host_ms[new], np.repeat(lookup.shape[new, None], batches.size, axis=1)
-        share = near.mean(self._beyond(lookup.used, batches).astype(float))
+            of_neighbours = np.repeat(log_sizes, near.rows.shape[1], axis=0)
+            missed = interpolation.between(self._log_sizes, of_neighbours, lookup.missed)
+            by_trees = by_trees + near.closeness * near.mean(np.clip(missed, -_CLIFF, _CLIFF))
+        log_ratio = np.where(lookup.forest[new, None] == _NO_FOREST, log_ratio, by_trees)
+        host, shape = lookup.host_ms[new], np.repeat(lookup.shape[new, None], batches.shape[1], axis=1)
+        share = weighted_sums(near.weights, self._beyond(near.rows, log_sizes[:, None]).astype(float))
         beyond = np.where(np.abs(share) > 0.5, np.sign(share), 0).astype(np.int8)
         for i in np.flatnonzero(near.distance == np.inf):
             # A base knows the type; what corrects other types says nothing of this one.
             operator = lookup.operators[int(lookup.new[i])]
             if operator.fp32_product:  # none was measured: as far from its roofline as in TF32
                 plain = [replace(operator, fp32_product=False)]
-                in_tf32 = self.times(plain, batches)
+                in_tf32 = self.times(plain, batches[i])
                 host[i], shape[i] = in_tf32.host_ms[0], np.maximum(in_tf32.shape[0], FARAWAY)
-                log_ratio[i] = np.log(in_tf32.gpu_ms[0] / self._base_ms(plain, batches)[0])
+                log_ratio[i] = np.log(in_tf32.gpu_ms[0] / self._base_ms(plain, batches[i])[0])
             else:
-                log_ratio[i] = self._typical(operator, batches) if self.base is None else 0.0
+                log_ratio[i] = self._typical(operator, log_sizes[i]) if self.base is None else 0.0
         for i in np.flatnonzero((near.distance > interpolation.FAR) & (near.distance < np.inf)):
             operator = lookup.operators[int(lookup.new[i])]
             wider = _wider(operator)
             if wider is not None:
-                at_most = self.times([wider], batches).gpu_ms[0] / self._base_ms([operator], batches)[0]
+                at_most = self.times([wider], batches[i]).gpu_ms[0] / self._base_ms([operator], batches[i])[0]
                 log_ratio[i] = np.minimum(log_ratio[i], np.log(at_most))
         return log_ratio, host, shape, beyond
 
     def _of_operations(self, lookup: _Lookup, batches: Array) -> Array:
         """Correction of ln(time / base) of wide windows, whose times follow operations."""
-        used = sorted(set(lookup.near.rows[lookup.wide].ravel().tolist()))
-        neighbours = [self.operators[int(lookup.used[i])] for i in used]
-        own = [lookup.operators[int(lookup.new[i])] for i in lookup.wide]
-        ratios = [
-            np.log([work.operator_work(operator)[0] * batches for operator in operators])
-            - np.log(self._base_ms(operators, batches))
-            for operators in (neighbours, own)
-        ]
-        rows = np.searchsorted(used, lookup.near.rows[lookup.wide])
-        return ratios[1] - weighted_sums(lookup.near.weights[lookup.wide], ratios[0][rows])
+        near = lookup.near
+        rows, batches = near.rows[lookup.wide], batches[lookup.wide]
+        of_neighbours, own = (
+            np.log(work.work_of_each(operators)[:, :1] * sizes) - np.log(self._base_ms(operators, sizes))
+            for operators, sizes in (
+                (self._columns.rows(rows.ravel()), np.repeat(batches, rows.shape[1], axis=0)),
+                (lookup.operators.rows(lookup.new[lookup.wide]), batches),
+            )
+        )
+        of_neighbours = of_neighbours.reshape(*rows.shape, -1)
+        return own - weighted_sums(near.weights[lookup.wide], of_neighbours)
 
     def _by_trees(
-        self, lookup: _Lookup, positions: NDArray[np.intp], batches: Array
-    ) -> tuple[NDArray[np.intp], Array]:
-        """Indices of those with a forest among `positions`, and the trees' ln(time / base), (n_grown, n_batches).
+        self, lookup: _Lookup, out: NDArray[np.intp], new: NDArray[np.intp], log_sizes: Array
+    ) -> Array:
+        """The trees' ln(time / base) of operators, NaN without trees: of `out`, of these at their ends, and of `new`.
 
         A tree is read at the library's usual batch sizes, and once for each of these: between them its answers are
         interpolated.
         """
-        at, forest = np.log(self.usual_sizes), lookup.forest[positions]
+        positions = np.concatenate([out, out, new])
+        asked, ends = log_sizes[positions], self._ends[lookup.exact[out]]
         if not self.forests or not positions.size:
-            return np.empty(0, dtype=np.intp), np.empty((0, batches.size))
-        columns = interpolation.needed(at, np.log(batches))
+            return np.full(asked.shape, np.nan)
+        asked[out.size : 2 * out.size] = np.clip(asked[: out.size], ends[:, :1], ends[:, 1:])
+        at, wanted = np.log(self.usual_sizes), np.zeros(lookup.trees.shape, dtype=bool)
+        read = interpolation.needed(at, asked)
+        wanted[out], wanted[new] = read[: out.size] | read[out.size : 2 * out.size], read[2 * out.size :]
+        wanted &= np.isnan(lookup.trees)
         for number, trees in enumerate(self.forests.values()):
-            lacking = np.isnan(lookup.trees[np.ix_(positions[forest == number], columns)])
-            new, at_sizes = positions[forest == number][lacking.any(axis=1)], columns[lacking.any(axis=0)]
-            if new.size:
-                operators = [lookup.operators[int(i)] for i in new]
-                sizes, sm_count = self.usual_sizes[at_sizes], work.device_sm_count(self.mode.gpu)
-                features = interpolation.forest_features(operators, sizes, self._rates(), sm_count)
-                answers = trees.predict(features.reshape(-1, features.shape[2]))
-                lookup.trees[np.ix_(new, at_sizes)] = answers.reshape(new.size, at_sizes.size)
-        grown = np.flatnonzero(forest != _NO_FOREST)
-        curves = interpolation.between(
-            at[columns], np.log(batches), lookup.trees[np.ix_(positions[grown], columns)]
-        )
-        for i in np.flatnonzero(forest[grown] == _HIDDEN):
-            expected = self.hidden[lookup.operators[int(positions[grown[i]])]]
-            at_sizes = np.isfinite(expected)
-            curves[i] = interpolation.between(
-                np.log(self.batch_sizes[at_sizes]), np.log(batches), expected[None, at_sizes]
-            )[0]
-        return grown, curves
+            lacking = wanted & (lookup.forest == number)[:, None]
+            rows, sizes = np.flatnonzero(lacking.any(axis=1)), np.flatnonzero(lacking.any(axis=0))
+            if rows.size:
+                sm_count = work.device_sm_count(self.mode.gpu)
+                features = interpolation.forest_features(
+                    lookup.operators, self.usual_sizes[sizes], self._rates(), sm_count, rows
+                )
+                lookup.trees[lacking] = trees.predict(features[lacking[np.ix_(rows, sizes)]])
+        answers = interpolation.between(at, asked, lookup.trees[positions])
+        for i in np.flatnonzero(lookup.forest[positions] == _HIDDEN):
+            expected = self.hidden[lookup.operators[int(positions[i])]]
+            known = np.isfinite(expected)
+            at_known = np.log(self.batch_sizes[known])
+            answers[i] = interpolation.between(at_known, asked[i], expected[None, known])[0]
+        return answers
 
-    def _typical(self, operator: Operator, batches: Array) -> Array:
+    def _typical(self, operator: Operator, log_sizes: Array) -> Array:
         """Median of ln(time / base) over operators of its class; where few are, over those bound like it.
 
         Arithmetic or memory bounds them.
@@ -425,8 +410,8 @@ class OperatorLibrary:
         if alike.size < _FEW:
             alike = np.flatnonzero(np.isin(self._classes, _COMPUTE_CLASSES) == (kind in _COMPUTE_CLASSES))
         rows = alike if alike.size else np.arange(len(self))
-        curves = self._curves.filled(rows, self._log_ratio(rows))
-        return np.median(self._between(curves, batches), axis=0)
+        curves = interpolation.filled(self._log_sizes, self._log_ratio(rows))
+        return np.median(interpolation.between(self._log_sizes, log_sizes, curves), axis=0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -480,9 +465,9 @@ class CarriedOver:
 
     def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
         """Time of each operator at each batch size; errors are those of `OperatorLibrary.times`."""
-        distinct = operators if isinstance(operators, Operators) else Operators(operators)
         in_mode = self.mode._replace(gpu=self.source.mode.gpu)
-        times, by_memory = _carried(self.source, in_mode, distinct, tuple(np.asarray(batch_sizes).tolist()))
+        columns = OperatorColumns.of(operators)
+        times, by_memory = _carried(self.source, in_mode, columns, _key_of(batch_sizes))
         if self.mode.gpu == self.source.mode.gpu:
             return times
         card, source = find_gpu(self.mode.gpu), find_gpu(self.source.mode.gpu)
@@ -512,20 +497,21 @@ def _cards(name: str) -> tuple[str, ...]:
 class _Lookup:
     """Rows and neighbours of a CNN's operators in a library, the same at all batch sizes.
 
-    `measured` and `new` are the positions of operators that the library has, in its `rows`, and of those that it lacks;
-    `near` finds neighbours of the latter in its rows `used`. `curves` (n_operators, n_batches) are ln(time / base) at
-    the library's batch sizes, of new operators the mean of their neighbours, and `missed` (n_used, n_batches) what
-    trees grown without a neighbour miss of it; None without such trees. `host_ms` and `shape` (n_operators,) are as of
-    `OperatorTimes`. `wide` are the places in `new` of wide windows. `forest` (n_operators,) is the number of an
-    operator's forest; `trees` (n_operators, n_usual_sizes) holds what it predicts, NaN until it is asked.
+    `operators` have twins (`_with_twins`) at the positions `twins`. `exact` (n_operators,) is an operator's row in the
+    library, -1 for one that it lacks; `measured` and `new` are the positions of both; `near` finds neighbours of the
+    latter. `curves` (n_operators, n_batches) are ln(time / base) at the library's batch sizes, of new operators the
+    mean of their neighbours, and `missed` (n_new x k, n_batches) what trees grown without a neighbour miss of it; None
+    without such trees. `host_ms` and `shape` (n_operators,) are as of `OperatorTimes`. `wide` are the places in `new`
+    of wide windows. `forest` (n_operators,) is the number of an operator's forest; `trees` (n_operators,
+    n_usual_sizes) holds what it predicts, NaN until it is asked.
     """
 
-    operators: Operators
+    operators: OperatorColumns
+    twins: NDArray[np.intp]
+    exact: NDArray[np.intp]
     measured: NDArray[np.intp]
     new: NDArray[np.intp]
-    rows: NDArray[np.intp]
     near: interpolation.Neighbourhood
-    used: NDArray[np.intp]
     curves: Array
     missed: Array | None
     host_ms: Array
@@ -537,45 +523,41 @@ class _Lookup:
 
 
 @lru_cache(maxsize=64)
-def _lookup_of(library: OperatorLibrary, operators: Operators) -> _Lookup:
+def _lookup_of(library: OperatorLibrary, asked: OperatorColumns) -> _Lookup:
     """Cached: a CNN is asked for at one batch size after another."""
-    exact, columns = library._columns.places_of(operators), OperatorColumns.of(operators)
+    operators, twins = _with_twins(library, asked)
+    exact, n = library._columns.places_of(operators), len(operators)
     measured, new = np.flatnonzero(exact >= 0), np.flatnonzero(exact < 0)
-    rows, unmeasured = exact[measured], columns.rows(new)
-    near = interpolation.neighbourhoods(unmeasured, library._shapes)
-    used, at = np.unique(near.rows, return_inverse=True)
-    near = replace(near, rows=at.reshape(near.rows.shape))
-    is_unknown = near.distance == np.inf
-    curves = np.empty((len(operators), library.batch_sizes.size))
-    curves[measured] = library._curves.filled(rows, library._log_ratio(rows))
+    rows, near = exact[measured], interpolation.neighbourhoods(operators, new, library._columns)
+    used, is_unknown = near.rows.ravel(), near.distance == np.inf
+    at, curves, missed = library._log_sizes, np.empty((n, library.batch_sizes.size)), None
+    curves[measured] = interpolation.filled(at, library._log_ratio(rows))
     of_used = library._log_ratio(used)
-    curves[new] = near.mean(library._curves.filled(used, of_used))
-    missed = None
+    curves[new] = near.mean(interpolation.filled(at, of_used))
     if library.expected is not None:  # of the neighbours, measured minus out-of-fold ln(time / base)
-        missed = library._out_of_fold_known.filled(used, of_used - library.expected[used])
+        missed = interpolation.filled(at, of_used - library.expected[used])
     usual, own_ms = library._usual_host_ms, library.host_ms[used]
-    host_ms = np.empty(len(operators))
+    host_ms, shape = np.empty(n), np.full(n, MEASURED, dtype=np.int8)
     host_ms[measured] = library.host_ms[rows]
     host_ms[new] = np.where(is_unknown, usual, near.mean(np.where(np.isfinite(own_ms), own_ms, usual)))
-    shape = np.full(len(operators), MEASURED, dtype=np.int8)
     shape[new] = np.where(is_unknown, UNKNOWN, np.where(near.distance > interpolation.FAR, FARAWAY, NEAR))
-    carried = np.array([operator in library.carried for operator in operators], dtype=bool)
+    carried = library._carried.places_of(operators) >= 0
     shape[carried], host_ms[carried] = CARRIED, usual  # host times of the other card are of another machine
-    is_wide = [family == interpolation.WIDE_WINDOWS for family in interpolation.families_of(unmeasured)]
-    forests = {name: number for number, name in enumerate(library.forests)}
-    forest = [
-        _NO_FOREST if (number := forests.get(name)) is None else _HIDDEN if operator in library.hidden else number
-        for operator, name in zip(operators, interpolation.forests_of(columns), strict=True)
-    ]  # fmt: skip
+    is_wide = np.array(interpolation.families_of(operators), dtype=object)[new] == interpolation.WIDE_WINDOWS
+    names, forest = interpolation.forests_of(operators), np.full(n, _NO_FOREST)
+    for number, name in enumerate(library.forests):
+        forest[names == name] = number
+    if library.hidden:
+        forest[(forest != _NO_FOREST) & [operator in library.hidden for operator in operators]] = _HIDDEN
     return _Lookup(
-        operators, measured, new, rows, near, used, curves, missed, host_ms, shape,
-        [i for i, operator in enumerate(operators) if is_view(operator, library.mode.framework)],
-        np.flatnonzero(~is_unknown & np.array(is_wide, dtype=bool)).tolist(),
-        np.array(forest, dtype=np.intp), np.full((len(operators), library.usual_sizes.size), np.nan),
+        operators, twins, exact, measured, new, near, curves, missed, host_ms, shape,
+        [i for i in range(n) if is_view(operators[i], library.mode.framework)],
+        np.flatnonzero(~is_unknown & is_wide).tolist(),
+        forest, np.full((n, library.usual_sizes.size), np.nan),
     )  # fmt: skip
 
 
-def _is_measured(library: OperatorLibrary | CarriedOver, operators: Operators) -> NDArray[np.bool_]:
+def _is_measured(library: OperatorLibrary | CarriedOver, operators: OperatorColumns) -> NDArray[np.bool_]:
     """Whether the library, or one that it rests on, holds each operator itself."""
     if isinstance(library, CarriedOver):
         return _is_measured(library.source, operators)
@@ -583,25 +565,34 @@ def _is_measured(library: OperatorLibrary | CarriedOver, operators: Operators) -
     return measured if library.base is None else measured | _is_measured(library.base, operators)
 
 
-@lru_cache(maxsize=64)
-def _twins_of(library: OperatorLibrary, operators: Operators) -> tuple[Operator | None, ...]:
-    """Convolutions without their bias, or measured with one, that tell the time of those that no library measured."""
-    twins: list[Operator | None] = [None] * len(operators)
-    columns, is_pytorch = library._columns, library.mode.framework == "pytorch"
-    for i in np.flatnonzero(~_is_measured(library, operators)).tolist() if is_pytorch else ():
-        operator, bias = operators[i], operators[i].out_channels or 0
-        if operator.type == "conv2d" and bias:
-            filters = filters_of(operator)
-            if operator.parameters == filters + bias:
-                twins[i] = replace(operator, parameters=filters)
-            elif operator.parameters == filters:
-                twin = replace(operator, parameters=filters + bias)
-                twins[i] = twin if columns.places_of([twin])[0] >= 0 else None
-    return tuple(twins)
+def _with_twins(
+    library: OperatorLibrary, operators: OperatorColumns
+) -> tuple[OperatorColumns, NDArray[np.intp]]:
+    """The operators, and where twins stand in them, which tell the time of convolutions that no library measured.
+
+    A twin is a convolution without the bias, or one measured with a bias.
+    """
+    numbers, bias = operators.numbers, operators.numbers("out_channels", 0)
+    area, parameters = numbers("kernel_height") * numbers("kernel_width"), numbers("parameters", 0)
+    filters = numbers("in_channels", 0) * bias * area // numbers("groups")
+    lacks_bias, may_have = parameters == filters, (operators.text("type") == "conv2d") & (bias > 0)
+    may_have &= (lacks_bias | (parameters == filters + bias)) & (library.mode.framework == "pytorch")
+    at = np.flatnonzero(may_have & ~_is_measured(library, operators))
+    twins = operators.changed(at, parameters=(filters + bias * lacks_bias)[at])
+    at = at[~lacks_bias[at] | (library._columns.places_of(twins)[at] >= 0)]
+    return operators.changed(at, parameters=twins.cells[FIELDS.index("parameters"), at]), at
+
+
+_Key = tuple[tuple[float, ...], ...]
+
+
+def _key_of(batch_sizes: Array) -> _Key:
+    """Batch sizes (n_batches,), or of each operator, (n_operators, n_batches), as a key of a cache."""
+    return tuple(map(tuple, np.atleast_2d(np.asarray(batch_sizes, dtype=float)).tolist()))
 
 
 @lru_cache(maxsize=32)
-def _times(library: OperatorLibrary, operators: Operators, batch_sizes: tuple[float, ...]) -> OperatorTimes:
+def _times(library: OperatorLibrary, operators: OperatorColumns, batch_sizes: _Key) -> OperatorTimes:
     """The library's answer, cached: each card of its chip, and each library based on it, asks for the same times."""
     answer = library._times(operators, np.array(batch_sizes))
     for array in (answer.gpu_ms, answer.host_ms, answer.shape, answer.beyond):
@@ -611,7 +602,7 @@ def _times(library: OperatorLibrary, operators: Operators, batch_sizes: tuple[fl
 
 @lru_cache(maxsize=32)
 def _carried(
-    source: OperatorSource, mode: DeviceMode, operators: Operators, batch_sizes: tuple[float, ...]
+    source: OperatorSource, mode: DeviceMode, operators: OperatorColumns, batch_sizes: _Key
 ) -> tuple[OperatorTimes, Array]:
     """The source's times in another mode on its GPU, and the share that its memory decides; cached as `_times`."""
     batches, precisions = np.array(batch_sizes), (mode.precision, source.mode.precision)
@@ -651,12 +642,8 @@ def _name_and_kind(operator: Operator) -> tuple[str, str]:
 
 def _medians(values: Array, group: NDArray[np.intp], n_groups: int) -> Array:
     """Median of the known values of each group, NaN where none is known."""
-    finite = np.flatnonzero(np.isfinite(values))
-    order = finite[np.lexsort((values[finite], group[finite]))]
-    count = np.bincount(group[finite], minlength=n_groups)
-    first = np.cumsum(count) - count
-    non_empty = np.flatnonzero(count)
-    medians = np.full(n_groups, np.nan)
-    lower, upper = (order[first[non_empty] + (count[non_empty] - odd) // 2] for odd in (1, 0))
-    medians[non_empty] = (values[lower] + values[upper]) / 2.0
-    return medians
+    known = np.isfinite(values)
+    of_each: list[list[float]] = [[] for _ in range(n_groups)]
+    for value, number in zip(values[known].tolist(), group[known].tolist(), strict=True):
+        of_each[number].append(value)
+    return np.array([median(of_group) if of_group else np.nan for of_group in of_each])
