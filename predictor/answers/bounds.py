@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -89,11 +89,8 @@ def bounds_of(
     `by_bound` is as of `bounding_ms`, empty if unknown. Where the host's time is unknown, the GPU bounds an
     `iteration_time_ms` up to 1.15 x its own.
     """
-    names = list(by_bound)
-    if names:
-        on_gpu = [names[int(i)] for i in np.argmax([by_bound[name] for name in names], axis=0)]
-    else:
-        on_gpu = ["device"] * len(gpu_time_ms)
+    names = list(by_bound) or ["device"]
+    on_gpu = [names[int(i)] for i in np.argmax(list(by_bound.values()) or [gpu_time_ms], axis=0)]
     wall_ms = gpu_time_ms if iteration_time_ms is None else iteration_time_ms
     waits = gpu_time_ms <= host_time_ms
     busy = (gpu_time_ms > host_time_ms) | (wall_ms <= _BUSY * gpu_time_ms)
@@ -151,31 +148,26 @@ def switches_of_library(
     row_of_operator = {operator: i for i, operator in enumerate(library.operators)}
     switches_by_effect: list[tuple[float, Switch]] = []
     for operator, count in zip(*counted_operators(table, fp32_products), strict=True):
-        if operator not in row_of_operator or operator.type == "optimizer":
-            continue
-        times = np.exp(library.log_ms[row_of_operator[operator]])
-        measured = [
-            (float(library.batch_sizes[i]), float(times[i])) for i in np.flatnonzero(np.isfinite(times))
-        ]
-        for (small, small_ms), (large, large_ms) in pairwise(measured):
-            factor = large_ms / small_ms * small / large
-            switch = Switch(operator.name, None, int(small), int(large), None, None, factor)
-            effect = count * _excess_ms(small_ms, large_ms, large / small)
-            if effect > _LEAST_SHARE * gpu_time_ms.get(large, np.inf):
-                switches_by_effect.append((effect, switch))
+        if operator in row_of_operator and operator.type != "optimizer":
+            times = np.exp(library.log_ms[row_of_operator[operator]])
+            for excess_ms, switch in jumps_of(operator.name, library.batch_sizes.tolist(), times.tolist()):
+                if count * excess_ms > _LEAST_SHARE * gpu_time_ms.get(switch.to_batch_size, np.inf):
+                    switches_by_effect.append((count * excess_ms, switch))
     return tuple(switch for _, switch in sorted(switches_by_effect, key=lambda pair: -pair[0]))
 
 
-def switches_of_times(
-    name: str, batch_sizes: Sequence[int], gpu_time_ms: Sequence[float]
-) -> tuple[Switch, ...]:
-    """Jumps of a whole CNN's GPU time between neighbouring measured batch sizes, as of `switches_of_library`."""
-    measured = [(size, ms) for size, ms in zip(batch_sizes, gpu_time_ms, strict=True) if ms > 0]
-    return tuple(
-        Switch(name, None, small, large, None, None, large_ms / small_ms * small / large)
-        for (small, small_ms), (large, large_ms) in pairwise(measured)
-        if _excess_ms(small_ms, large_ms, large / small) > 0
-    )
+def jumps_of(
+    name: str, batch_sizes: Sequence[float], times_ms: Sequence[float]
+) -> Iterator[tuple[float, Switch]]:
+    """Jumps between neighbouring batch sizes of known time, each with its excess over what one algorithm takes."""
+    measured = [(size, ms) for size, ms in zip(batch_sizes, times_ms, strict=True) if ms > 0]
+    for (small, small_ms), (large, large_ms) in pairwise(measured):
+        ratio = large / small
+        excess_ms = large_ms - ratio * small_ms if large_ms > _RISE * ratio * small_ms else 0.0
+        excess_ms = small_ms - large_ms if large_ms < _FALL * small_ms else excess_ms
+        if excess_ms > 0:
+            factor = large_ms / small_ms * small / large
+            yield excess_ms, Switch(name, None, int(small), int(large), None, None, factor)
 
 
 def switches_of_algorithms(
@@ -193,13 +185,6 @@ def switches_of_algorithms(
         for layer_pass, name in after.items()
         if layer_pass in before and before[layer_pass] != name
     )
-
-
-def _excess_ms(small_ms: float, large_ms: float, ratio: float) -> float:
-    """Excess of a time over the range that one algorithm allows when the batch grows by `ratio`; 0 within it."""
-    if large_ms > _RISE * ratio * small_ms:
-        return large_ms - ratio * small_ms
-    return small_ms - large_ms if large_ms < _FALL * small_ms else 0.0
 
 
 def _chosen(text: str | None, batch_size: int) -> dict[tuple[str, str], str]:

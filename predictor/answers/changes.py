@@ -19,6 +19,7 @@ from predictor.catalogue.links import all_links, find_link
 from predictor.catalogue.modes import FLOAT32_MATMUL_PRECISIONS, MEMORY_FORMATS, Habits, Mode, chainer_lacks
 from predictor.checks import as_list
 from predictor.cnns.layer_table import ONE_BY_ONE, LayerTable
+from predictor.operator_types import RESIZING_TYPES
 from predictor.operators.operators import trained_tensors
 from predictor.operators.optimizers import UPDATES
 
@@ -208,3 +209,15 @@ def link_changes(question: Question, name: str | None) -> Iterator[Change]:
         if link.joins == used.joins and link.bandwidth_gb_per_s(question.n_gpus) < slow:
             what = f"{link.name} between the GPUs, not {used.name}"
             yield Change("link", what, "Look at nvidia-smi topo -m.", replace(question, link=link.name))
+
+
+def resizing_changes(question: Question) -> Iterator[Change]:
+    """Bilinear resizing in NCHW, where the training resizes otherwise; in channels-last it is the memory format's."""
+    [table] = ResolvedQuestion.of(question).tables
+    layers = (
+        replace(layer, type="upsample") if layer.type in RESIZING_TYPES else layer for layer in table.layers
+    )
+    bilinear = replace(table, layers=tuple(layers))
+    if bilinear != table and question.framework == "pytorch":
+        remedy, changed = "Resize by mode='nearest', or in channels-last.", replace(question, cnn=bilinear)
+        yield Change("resizing", "its maps are resized bilinearly in NCHW", remedy, changed)

@@ -22,9 +22,9 @@ from predictor.answers.changes import (
     link_changes,
     mode_changes,
     parallel_changes,
+    resizing_changes,
     worker_changes,
 )
-from predictor.answers.forms import resizing_ms
 from predictor.answers.grid import usual_batch_size
 from predictor.answers.notes import (
     REMEDIES,
@@ -300,9 +300,8 @@ def _suspects(checked: _Checked) -> Iterator[_Suspect]:
         counted = checked.speed.iteration_time_ms is None
         yield _Suspect.of(change, factor=row.batch_size / size if counted else 1.0)
     yield from _loaders(checked)
-    yield from _resizing(checked)
     links = (_Suspect.of(change, 0.3) for change in link_changes(question, row.link))
-    slower = (*map(_Suspect.of, habit_changes(question)), *links)
+    slower = (*map(_Suspect.of, (*resizing_changes(question), *habit_changes(question))), *links)
     yield from (suspect for suspect in slower if suspect.time_ms > _SLOWER * row.iteration_time_ms)
     for change in parallel_changes(question):
         suspect = _Suspect.of(change)
@@ -311,21 +310,6 @@ def _suspects(checked: _Checked) -> Iterator[_Suspect]:
     yield from _of_the_machine(checked)
     remedy = "Profile it: epochcast.watch."
     yield _Suspect(_NOTHING, "no setting explains it", remedy, row.iteration_time_ms, _ANYTHING)
-
-
-def _resizing(checked: _Checked) -> Iterator[_Suspect]:
-    """Maps resized bilinearly in NCHW, where the CNN resizes them by nearest or in channels-last."""
-    row, resolved = checked.row, ResolvedQuestion.of(checked.question)
-    [table], [(gpu, mode)] = resolved.tables, resolved.devices
-    models, size = resolved.known.model.layers, row.batch_size / checked.question.n_gpus
-    own_ms = resizing_ms(models, table, (gpu, mode), size)
-    bilinear_ms = resizing_ms(models, table, (gpu, replace(mode, memory_format="nchw")), size, "upsample")
-    slow_ms = row.iteration_time_ms + bilinear_ms - own_ms
-    if slow_ms > _SLOWER * row.iteration_time_ms:
-        what = "its maps are resized bilinearly in NCHW"
-        yield _Suspect(
-            "resizing", what, "Resize by mode='nearest', or in channels-last.", slow_ms, _spread(row)
-        )
 
 
 def _loaders(checked: _Checked) -> Iterator[_Suspect]:

@@ -22,10 +22,10 @@ from predictor.answers.bounds import (
     Switch,
     bounding_ms,
     bounds_of,
+    jumps_of,
     passes_ms,
     switches_of_algorithms,
     switches_of_library,
-    switches_of_times,
 )
 from predictor.answers.changes import habits_of, other_modes
 from predictor.answers.forms import FormCost, dear_forms
@@ -335,6 +335,11 @@ def _explained(subject: _Subject) -> Explanation:
         return explanation
     models = subject.resolved.known.model.layers
     rung_ms = forecast.rung_ms or {RUNGS[-1]: forecast.class_ms}  # from specifications there is one rung
+
+    def saved_ms(changed_table: LayerTable, device: Device) -> float:
+        own, changed = _alike(subject, replace(subject, table=changed_table, device=device))
+        return float((forecast.gpu_time_ms * (1.0 - changed.gpu_time_ms / own.gpu_time_ms))[-1])
+
     return replace(
         explanation,
         rung_ms={rung: _plain_by_name(operator_classes_of(by_class)) for rung, by_class in rung_ms.items()},
@@ -342,7 +347,7 @@ def _explained(subject: _Subject) -> Explanation:
         parts=_parts(subject, forecast),
         small_batch_law=_law(subject),
         pays_for=tuple(_payments(subject, forecast)),
-        forms=dear_forms(models, table, subject.device, sizes[-1], float(forecast.gpu_time_ms[-1])),
+        forms=dear_forms(models, table, subject.device, sizes[-1], float(forecast.gpu_time_ms[-1]), saved_ms),
         switches=_switches(subject),
         other_modes=tuple(_other_mode(subject, changed) for changed in other_modes(gpu, mode)),
     )
@@ -436,7 +441,7 @@ def _switches(subject: _Subject) -> tuple[Switch, ...]:
 
 def _other_mode(subject: _Subject, mode: Mode) -> OtherMode:
     """Compare by one method, whose shared errors cancel, and without anchors, which belong to one mode."""
-    own, changed = _alike(replace(subject, anchors=()), mode)
+    own, changed = _alike(subject, replace(subject, device=(subject.device[0], mode)))
     factor = changed.iteration_time_ms / own.iteration_time_ms
     width = _half_width_of_ratio(own, changed)
     more_reasons = dict.fromkeys(
@@ -453,21 +458,19 @@ def _other_mode(subject: _Subject, mode: Mode) -> OtherMode:
     return OtherMode(*words, *factors, changed.method, as_answered(more_reasons))
 
 
-def _alike(subject: _Subject, mode: Mode) -> tuple[IterationForecast, IterationForecast]:
-    """Forecasts in the question's mode and in another, by the same method: layer-times if both were measured."""
+def _alike(subject: _Subject, changed: _Subject) -> tuple[IterationForecast, IterationForecast]:
+    """Forecasts of both without anchors, by the same method: layer-times if both were measured."""
     methods = ("roofline",) if subject.method in ("roofline", "anchored") else ("auto", "roofline")
     for method in methods:
-        subject = replace(subject, method=method)
         try:
-            own = subject.forecast()
-            changed = replace(subject, device=(subject.device[0], mode)).forecast()
+            own, other = (replace(by, method=method, anchors=()).forecast() for by in (subject, changed))
         except OutOfRangeError:  # layers without host times: the roofline may answer
             if method == methods[-1]:
                 raise
             continue
-        if own.method == changed.method:
+        if own.method == other.method:
             break
-    return own, changed
+    return own, other
 
 
 def _half_width_of_ratio(own: IterationForecast, changed: IterationForecast) -> Array:
@@ -639,7 +642,7 @@ def _measured(
         bound_ms=_plain_by_name(by_bound),
         small_batch_law=small_batch_law(sizes, wall_ms, bound, law_constant),
         switches=(
-            *switches_of_times(cnn, sizes.tolist(), gpu_ms.tolist()),
+            *(switch for _, switch in jumps_of(cnn, sizes.tolist(), gpu_ms.tolist())),
             *switches,
             *switches_of_algorithms(sizes.tolist(), by_size["conv_algorithms"].last().tolist()),
         ),

@@ -73,9 +73,8 @@ def choices_after(cost_usd: Array, spread: Array, error: Array) -> NDArray[np.in
 def measuring_of(rows: Sequence[ComparisonRow], plan: Plan) -> Measuring | None:
     """Worth of measuring the first row; None where it does not pay, is over a tenth of it, or time decides."""
     choices = [row for row in rows if row.fits_in_memory and row.holds_limits and row.total_cost_usd][:_MOST]
-    if plan.rank_by != "cost" or len(choices) < 2 or choices[0] is not rows[0]:
-        return None
-    if rows[0].total_time_h < WORTH_MEASURING_H:
+    is_first = len(choices) >= 2 and choices[0] is rows[0]
+    if plan.rank_by != "cost" or not is_first or rows[0].total_time_h < WORTH_MEASURING_H:
         return None
     cost_usd = np.array([row.total_cost_usd for row in choices], dtype=float)
     spread = np.array([math.log(row.total_high_h / row.total_low_h) / _NORMAL for row in choices])

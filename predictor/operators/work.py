@@ -93,11 +93,6 @@ def layer_bytes_read(layer: Layer, pass_: str, batch_size: int, element_bytes: f
     return element_bytes * _read(_elements(layer), _traffic(layer, pass_, batch_size), batch_size)
 
 
-def layer_bytes_written(layer: Layer, pass_: str, batch_size: int, element_bytes: float = 4) -> float:
-    """Bytes that one pass of a layer writes to memory; arguments and errors are those of `layer_bytes`."""
-    return element_bytes * _written(_elements(layer), _traffic(layer, pass_, batch_size), batch_size)
-
-
 def layer_bytes(layer: Layer, pass_: str, batch_size: int, element_bytes: float = 4) -> float:
     """Bytes that one pass of a layer reads and writes.
 
@@ -109,7 +104,7 @@ def layer_bytes(layer: Layer, pass_: str, batch_size: int, element_bytes: float 
     factors of a squeeze-and-excitation.
     """
     read = layer_bytes_read(layer, pass_, batch_size, element_bytes)
-    return read + layer_bytes_written(layer, pass_, batch_size, element_bytes)
+    return read + element_bytes * _written(_elements(layer), _traffic(layer, pass_, batch_size), batch_size)
 
 
 def arithmetic_intensity(layer: Layer, pass_: str, batch_size: int) -> float:
@@ -287,7 +282,7 @@ def copies_between(operators: Sequence[Operator], precision: str, memory_format:
         if operator.type == "group_norm" and last:
             copies.moved[i] = (6 * size + 2 * _FP32_BYTES) * read / _LAYOUT_COPY
         elif operator.wide_in_nchw and half and not last and entry.product and not operator.wide_product:
-            copies.moved[i] = 2 * (_FP32_BYTES + size) * read
+            copies.moved[i] = 3 * (_FP32_BYTES + size) * read  # to float32 at half the bandwidth
         if operator.sliced and entry.operator_class == "batch_norm" and precision == "amp_bf16":
             copies.ps[i] = last * _SLICED_NORM_PS * max(1.0, _BLOCKS / (operator.out_channels or 1)) * written
         elif operator.sliced and (entry.is_convolution or operator.type == "add"):

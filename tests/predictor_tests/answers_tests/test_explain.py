@@ -12,9 +12,9 @@ from predictor.answers.answer import predict
 from predictor.answers.bounds import (
     bounding_ms,
     bounds_of,
+    jumps_of,
     switches_of_algorithms,
     switches_of_library,
-    switches_of_times,
 )
 from predictor.answers.explain import explain, small_batch_law
 from predictor.answers.question import Question
@@ -210,7 +210,7 @@ def test_a_jump_that_hardly_changes_the_iteration_is_left_out(made_up_gpu):
 
 @each_row
 def test_a_jump_is_what_one_algorithm_would_not_do(times, jumps):
-    assert len(switches_of_times("mine", [16, 32, 64], times)) == jumps
+    assert len(list(jumps_of("mine", [16, 32, 64], times))) == jumps
 
 
 def test_kernels_that_change_between_batch_sizes_are_named():

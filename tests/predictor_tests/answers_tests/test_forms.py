@@ -7,6 +7,7 @@ from case_tables import each_row
 
 from predictor.answers.check import Speed, check
 from predictor.answers.explain import explain
+from predictor.answers.forms import evened
 from predictor.answers.question import Question
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 
@@ -79,6 +80,24 @@ def test_explanations_name_layers_with_a_better_form(cnn, gpu, precision, memory
     [explanation], _ = explain(Question.of(cnn, [gpu], [64], options))
     assert {cost.form: cost.best for cost in explanation.forms} == forms
     assert all(cost.ms > 1.5 * cost.best_ms > 0 for cost in explanation.forms)
+    assert all(0 < cost.saves_ms < explanation.gpu_time_ms[-1] for cost in explanation.forms)
+
+
+def test_an_evened_cnn_keeps_its_image_and_classes_and_widens_joins_and_depthwise_layers():
+    maps = _sides(**{"in": 14, "out": 14})
+    first = replace(_convolution(58, 14, 1), in_channels=3, parameters=3 * 58, inputs=(IMAGE,))
+    depthwise = replace(_convolution(58, 14, 3), index=1, groups=58, parameters=9 * 58 + 58, inputs=(0,))
+    join = Layer(2, "join", "concat", in_channels=116, out_channels=116, inputs=(0, 1), **maps)
+    pad = Layer(3, "pad", "pad", in_channels=116, out_channels=122, inputs=(2,), **maps)
+    last = replace(_convolution(122, 14, 1), index=4, out_channels=10, parameters=122 * 10 + 10, inputs=(3,))
+    even = evened(LayerTable("cnn", 14, (first, depthwise, join, pad, last)))
+    channels = [(layer.in_channels, layer.out_channels) for layer in even]
+    assert channels == [(3, 64), (64, 64), (128, 128), (128, 128), (128, 10)]
+    assert [layer.parameters for layer in even] == [3 * 64, 9 * 64 + 64, 0, 0, 128 * 10 + 10]
+    assert [layer.type for layer in even][1:4] == ["conv2d", "concat", "flatten"]
+    heads = replace(_convolution(58, 14, 1), index=1, type="attention", groups=2, inputs=(0,))
+    table = LayerTable("cnn", 14, (first, heads, replace(_convolution(58, 14, 1), index=2, inputs=(1,))))
+    assert evened(table) == table
 
 
 @each_row
