@@ -273,11 +273,6 @@ def verdict_of(
     )
 
 
-def _failed(row: ComparisonRow) -> tuple[str, ...]:
-    holds = {"memory": row.fits_in_memory, "budget": row.within_budget, "deadline": row.within_deadline}
-    return tuple(name for name, is_held in holds.items() if is_held is False)
-
-
 def _choice(row: ComparisonRow | None) -> Choice | None:
     names = Choice.__dataclass_fields__
     return None if row is None else Choice(**{name: getattr(row, name) for name in names})
@@ -304,9 +299,10 @@ class _Words:
         places = {name: getattr(roles, name) for name in roles.parts}
         self.rows_by_role = {name: role_rows[place] for name, place in places.items() if place is not None}
         free = role_rows[roles.free]
-        self.binding = (
-            () if best.holds_limits and free is best else _failed(free if best.holds_limits else best)
-        )
+        kept_out = free if best.holds_limits else best  # in which nothing fails where it is the best row
+        limits = {"memory": "fits_in_memory", "budget": "within_budget", "deadline": "within_deadline"}
+        failed = tuple(name for name, field in limits.items() if getattr(kept_out, field) is False)
+        self.binding = () if best.holds_limits and free is best else failed
         self.freed = free if self.binding and best.holds_limits else None
         self.measuring = measuring_of(rows, plan)
         named = (best, *self.rows_by_role.values())

@@ -177,10 +177,10 @@ def _chain(graph: Graph, node: Node, *operators: str) -> list[Node] | None:
     """The node and those behind it, each the only reader of the one before; None if their operators are others."""
     nodes = [node]
     for operator in operators:
-        following = graph.only_consumer(nodes[-1].outputs[0])
-        if following is None or following.operator != operator:
+        readers = graph.consumers.get(id(nodes[-1].outputs[0]), [])
+        if [reader.operator for reader in readers] != [operator]:
             return None
-        nodes.append(following)
+        nodes += readers
     return nodes
 
 

@@ -82,11 +82,6 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
     consumers: dict[int, list[Node]] = field(default_factory=dict)
 
-    def only_consumer(self, value: Value) -> Node | None:
-        """Return the node that reads a value, if it is read once."""
-        consumers = self.consumers.get(id(value), [])
-        return consumers[0] if len(consumers) == 1 else None
-
 
 def read_graph(
     path: str | PathLike[str],

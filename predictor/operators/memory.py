@@ -407,7 +407,8 @@ def _kept_tensors(
                 layer.type != "multiply" or layer.parameters or others_learn(sources, reader)
             ):
                 tensor = _stored_as(by_index, source)
-                keep(number, tensor, position, copied=tensors.is_copied(tensor, layer))
+                is_copied = amp_output(layer) == ("narrow" if tensors.wide.get(tensor) else "wide")
+                keep(number, tensor, position, copied=bool(tensors.wide) and is_copied)
     return kept
 
 
@@ -477,10 +478,6 @@ class _Tensors:
             {index: sizes[index][not wide[index]] for index in sizes},
             wide,
         )
-
-    def is_copied(self, tensor: int, layer: Layer) -> bool:
-        """Whether autocast gives `layer` a copy of a tensor."""
-        return bool(self.wide) and amp_output(layer) == ("narrow" if self.wide[tensor] else "wide")
 
 
 def input_elements(layer: Layer) -> float:
