@@ -41,8 +41,8 @@ from predictor.cnns.zoo import ZOO
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError, UnknownCnnError, nearest
 from predictor.measurements.hosts import is_host_file
 from predictor.models.forecast import Anchor
-from predictor.models.layer_times.law import counted_operators
 from predictor.models.served import Model
+from predictor.operators.operators import counted_operators
 
 if TYPE_CHECKING:
     import pandas as pd

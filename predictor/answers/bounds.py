@@ -12,10 +12,10 @@ import numpy as np
 from predictor.arrays import Array
 from predictor.catalogue.devices import LAUNCH_MS, Gpu, Rates, is_cpu, rates_of
 from predictor.cnns.layer_table import LayerTable
-from predictor.models.layer_times.law import counted_operators
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.operators.operators import (
     Operator,
+    counted_operators,
     has_bias,
     is_product,
     layer_operators,

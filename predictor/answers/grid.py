@@ -31,12 +31,12 @@ from predictor.models.epochs import last_mini_batch, run_samples
 from predictor.models.extrapolation import of_warning
 from predictor.models.forecast import TIMES, Anchor, Forecasts, IterationForecast, Reason, positions_of_modes
 from predictor.models.habits import with_habits
-from predictor.models.layer_times.law import counted_operators
 from predictor.models.packed import packed_reasons, packed_times
 from predictor.models.power import PowerOfGpus
 from predictor.models.ratios import ratios_of
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.memory import largest_batches_within, more_context_gib, peak_memories_gib, usable_gib
+from predictor.operators.operators import counted_operators
 from predictor.operators.work import roofline_ms, share_of_types
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from predictor.catalogue.modes import MEMORY_FORMATS, MODE_COLUMNS
 from predictor.errors import DataError, SchemaError
 from predictor.measurements.groups import chips_of, cnns_of
-from predictor.models.layer_times.law import counted_operators, operators_in
-from predictor.operators.operators import as_run, operator_from_row, operators_of
+from predictor.models.layer_times.law import operators_in
+from predictor.operators.operators import as_run, counted_operators, operator_from_row, operators_of
 
 if TYPE_CHECKING:
     import pandas as pd

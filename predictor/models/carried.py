@@ -20,14 +20,14 @@ from predictor.models.base import Case, table_of
 from predictor.models.extrapolation import OF_TYPES, types_never_measured
 from predictor.models.forecast import Reason
 from predictor.models.layer_times.files import LayerModels
-from predictor.models.layer_times.law import counted_operators, operators_in
+from predictor.models.layer_times.law import operators_in
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import FARAWAY, UNKNOWN, DeviceMode
 from predictor.models.roofline.law import CarriedTypes, RooflineLaw
 from predictor.models.roofline.terms import Contexts, contexts_of
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.kernels import kernels_of
-from predictor.operators.operators import Operators, is_depthwise
+from predictor.operators.operators import Operators, counted_operators, is_depthwise
 from predictor.operators.work import base_ms, device_rates, operator_work
 
 _SPREAD, _OF_OTHER_UNITS = 0.63, 0.83

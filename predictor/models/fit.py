@@ -18,8 +18,9 @@ from predictor.measurements.groups import is_compiled
 from predictor.measurements.shortest import check_rows_not_too_short
 from predictor.measurements.table import check_measurements, disturbed_rows, noise_of
 from predictor.models.epochs import fit_epoch_overhead
-from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.layer_times.files import LayerModels
 from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.model import LayerModel
 from predictor.models.named import Methods, fit_methods, read_summary
 from predictor.models.registry import METHODS
 from predictor.models.served import Model

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from logging import getLogger
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,11 +27,10 @@ from predictor.errors import ArtifactError, EpochcastError, OutOfRangeError, Sch
 from predictor.files import data_file, replace_file
 from predictor.measurements.hosts import HostMeasurement
 from predictor.models.base import Case, Measuring, check_image_size, table_of
-from predictor.models.carried import carried_types
 from predictor.models.chainer import CHAINER_BY_PYTORCH, check_chainer, pytorch_host
 from predictor.models.compiled import COMPILED
 from predictor.models.epochs import Epochs
-from predictor.models.extrapolation import Ranges
+from predictor.models.extrapolation import Ranges, types_never_measured
 from predictor.models.forecast import (
     COVERAGE,
     Anchor,
@@ -43,9 +42,7 @@ from predictor.models.forecast import (
 )
 from predictor.models.hosts import host_ms, idle_ms, measuring_on, speed_of
 from predictor.models.join import join_host, with_gpu_share
-from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
-from predictor.models.layer_times.law import OperatorTotals, sums_of_each
-from predictor.models.layer_times.served import forecast_by_layers, too_little_measured
+from predictor.models.layer_times.files import LayerModels, library_mode
 from predictor.models.named import BETTER, Methods
 from predictor.models.ratios import DerivedMode
 from predictor.models.registry import METHODS, WHOLE_METHODS
@@ -55,6 +52,10 @@ from predictor.models.roofline.model import Roofline
 from predictor.operators.kernels import operator_classes_of
 from predictor.operators.optimizers import update_of
 from predictor.stopping import check_stop
+
+if TYPE_CHECKING:
+    from predictor.models.layer_times.law import OperatorTotals
+    from predictor.models.layer_times.model import LayerModel
 
 FORMAT_VERSION = 5
 
@@ -232,9 +233,9 @@ class Model(Epochs):
         doubts: dict[int, Reason] = {}
         layers = enumerate(self._layers(devices, method, question.anchors))
         measured = {position: own for position, own in layers if own is not None}
-        libraries, update = [own.library for own in measured.values()], update_of(question.table, mode)
-        totals = sums_of_each(libraries, question.table, question.batches, mode.fp32_products, update)
-        for (position, own_layers), own_totals in zip(measured.items(), totals, strict=True):
+        for (position, own_layers), own_totals in zip(
+            measured.items(), _totals([*measured.values()], question, mode), strict=True
+        ):
             check_stop()
             answer = self._by_layers(own_layers, own_totals, question.case(*devices[position]), method, host)
             if isinstance(answer, IterationForecast):
@@ -348,6 +349,8 @@ class Model(Epochs):
         host: str | HostMeasurement | None,
     ) -> IterationForecast | Reason:
         """The forecast from operators measured on this GPU, or a reason to use specifications."""
+        from predictor.models.layer_times.served import forecast_by_layers, too_little_measured
+
         sums: Callable[[Case], OperatorTotals] = layers.sums
         if not is_cpu(case.gpu.name):  # no specification of a CPU is known
             sums, totals = partial(self._sums, layers), self._specified(totals, case)
@@ -394,6 +397,10 @@ class Model(Epochs):
         measuring = measuring_on(question.host, question.table, mode, self.roofline.law_)
         measuring = measuring._replace(copies=question.from_host and mode.framework in self.fed_frameworks)
         case, law = question.case(gpus[0], mode, measuring), self.roofline.law_
+        if not types_never_measured(question.table, self.ranges.layer_types):
+            return self.roofline.forecasts_on(gpus, case)
+        from predictor.models.carried import carried_types
+
         carried = carried_types(gpus, case, self.layers, law, self.ranges.layer_types)
         return self.roofline.forecasts_on(gpus, case, carried)
 
@@ -450,6 +457,16 @@ def _with_waits(forecast: IterationForecast, table: LayerTable, mode: Mode) -> I
     longer = (left_ms + (idle + trips_ms)) / join_host(gpu_ms, host_ms, forecast.sharpness)
     times = {name: longer * getattr(forecast, name) for name in ("iteration_time_ms", "low_ms", "high_ms")}
     return replace(forecast, **times)
+
+
+def _totals(measured: Sequence[LayerModel], question: _Question, mode: Mode) -> Sequence[OperatorTotals]:
+    """Totals of the CNN's operators in each library; they are imported where there are some, for commands start so."""
+    if not measured:
+        return ()
+    from predictor.models.layer_times.law import sums_of_each
+
+    libraries, update = [own.library for own in measured], update_of(question.table, mode)
+    return sums_of_each(libraries, question.table, question.batches, mode.fp32_products, update)
 
 
 def _doubted(forecast: IterationForecast, doubt: Reason) -> IterationForecast:

@@ -17,6 +17,9 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
+from predictor.arrays import Array
 from predictor.catalogue.devices import ELEMENT_BYTES
 from predictor.cnns.layer_table import DIMENSIONS, IMAGE, Layer, LayerTable, side
 from predictor.errors import SchemaError
@@ -659,3 +662,11 @@ def _flag(row: Mapping[str, Any], key: str, *, default: bool) -> bool:
     if value is None or str(value) in ("", "<NA>", "nan"):
         return default
     return str(value).casefold() in ("true", "1", "1.0")
+
+
+@lru_cache(maxsize=256)
+def counted_operators(table: LayerTable, fp32_products: bool = False) -> tuple[Operators, Array]:
+    """Distinct operators of a CNN and how often each runs; cached. `fp32_products` is as of `Mode`."""
+    counted = operators_of(table)
+    operators = map(in_fp32, counted) if fp32_products else counted
+    return Operators(operators), np.array(list(counted.values()), dtype=float)

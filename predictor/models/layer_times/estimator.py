@@ -17,10 +17,11 @@ from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.groups import is_set
 from predictor.models.base import Case, Predictor, times_of
 from predictor.models.forecast import IterationForecast
-from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
+from predictor.models.layer_times.files import LayerModels, library_mode
 from predictor.models.layer_times.fit import LayerRows, fit_laws, with_bases, with_forests, with_volumes
 from predictor.models.layer_times.law import SummingLaw
 from predictor.models.layer_times.library import OPERATOR_KEYS, OperatorLibrary, OperatorSource
+from predictor.models.layer_times.model import LayerModel
 from predictor.models.layer_times.served import forecast_by_layers
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operator_types import OPERATOR_TYPES, RECURRENT_TYPES

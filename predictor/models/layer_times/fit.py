@@ -32,12 +32,12 @@ from predictor.models.layer_times.interpolation import (
     forest_features,
     forests_of,
 )
-from predictor.models.layer_times.law import SIZES, OperatorTotals, SummingLaw, counted_operators, layer_sums
-from predictor.models.layer_times.library import CarriedOver, OperatorLibrary, cards_of_the_chip
-from predictor.models.layer_times.times import DeviceMode
+from predictor.models.layer_times.law import SIZES, OperatorTotals, SummingLaw, layer_sums
+from predictor.models.layer_times.library import CarriedOver, OperatorLibrary
+from predictor.models.layer_times.times import DeviceMode, cards_of_the_chip
 from predictor.operator_types import RECURRENT_TYPES, RESIZING_TYPES, VOLUME_TYPES
 from predictor.operators.columns import OperatorColumns
-from predictor.operators.operators import Operator
+from predictor.operators.operators import Operator, counted_operators
 from predictor.operators.work import device_rates, device_sm_count, roofline_ms
 from predictor.stopping import check_stop
 

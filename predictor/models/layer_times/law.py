@@ -20,7 +20,7 @@ from predictor.models.layer_times.library import OperatorSource
 from predictor.models.layer_times.times import BEYOND, CARRIED, FARAWAY, NEAR, RUNG_OF, UNKNOWN, DeviceMode
 from predictor.operator_types import OPERATOR_CLASSES
 from predictor.operators import work
-from predictor.operators.operators import Operator, Operators, as_run, in_fp32, operators_of
+from predictor.operators.operators import Operator, Operators, as_run, counted_operators, operators_of
 from predictor.operators.optimizers import Update, loop_ms, passes_over_measured
 
 CLASSES = ("depthwise", *dict.fromkeys(OPERATOR_CLASSES.values()))
@@ -407,14 +407,6 @@ def _shares_by_size(
     step = SIZES[1] - SIZES[0]
     near: Array = 1.0 - np.abs(np.clip(doublings, SIZES[0], SIZES[-1])[:, :, None] - np.array(SIZES)) / step
     return np.maximum(near, 0.0)
-
-
-@lru_cache(maxsize=256)
-def counted_operators(table: LayerTable, fp32_products: bool = False) -> tuple[Operators, Array]:
-    """Distinct operators of a CNN and how often each runs; cached. `fp32_products` is as of `Mode`."""
-    counted = operators_of(table)
-    operators = map(in_fp32, counted) if fp32_products else counted
-    return Operators(operators), np.array(list(counted.values()), dtype=float)
 
 
 def _reason(kind: int, names: Sequence[str]) -> Reason:

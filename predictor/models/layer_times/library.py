@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.arrays import Array, distinct_values, weighted_sums
-from predictor.catalogue.devices import Rates, all_gpus, design_of, find_gpu, is_cpu
+from predictor.catalogue.devices import Rates, design_of, find_gpu
 from predictor.errors import SchemaError
 from predictor.models.forecast import Reason
 from predictor.models.layer_times import interpolation
@@ -478,19 +478,6 @@ class CarriedOver:
 
 
 OperatorSource = OperatorLibrary | CarriedOver
-
-
-def cards_of_the_chip(mode: DeviceMode) -> list[DeviceMode]:
-    """The same mode on the other cards of the chip."""
-    if is_cpu(mode.gpu):
-        return []
-    return [mode._replace(gpu=name) for name in _cards(find_gpu(mode.gpu).name)]
-
-
-@lru_cache(maxsize=256)
-def _cards(name: str) -> tuple[str, ...]:
-    chip = find_gpu(name).chip
-    return tuple(gpu.name for gpu in all_gpus() if gpu.chip == chip and gpu.name != name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

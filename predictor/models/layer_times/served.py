@@ -19,9 +19,9 @@ from predictor.models.base import Case, check_image_size, table_of
 from predictor.models.extrapolation import of_table, with_frozen_parts
 from predictor.models.forecast import COVERAGE, Anchor, GpuTimeSplit, IterationForecast, Reason, widening
 from predictor.models.join import join_host, sharpness_of
-from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.law import OperatorTotals
 from predictor.models.layer_times.library import CarriedOver, OperatorLibrary
+from predictor.models.layer_times.model import LayerModel
 from predictor.models.layer_times.times import FARAWAY, UNKNOWN
 from predictor.models.ratios import ratios_of
 from predictor.models.residuals import Runs, check_not_absurd, far_anchors, is_of

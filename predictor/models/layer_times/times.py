@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from predictor.arrays import Array
-from predictor.catalogue.devices import is_cpu
+from predictor.catalogue.devices import all_gpus, find_gpu, is_cpu
 
 MEASURED, CARRIED, NEAR, BEYOND, FARAWAY, UNKNOWN = range(6)
 """Support of a time, best first: measured (at this batch size or interpolated between two), carried over from another
@@ -45,6 +46,19 @@ class DeviceMode(NamedTuple):
 
     def __str__(self) -> str:
         return " ".join([*self[:4], *(["autotuned"] if self.autotune else [])])
+
+
+def cards_of_the_chip(mode: DeviceMode) -> list[DeviceMode]:
+    """The same mode on the other cards of the chip."""
+    if is_cpu(mode.gpu):
+        return []
+    return [mode._replace(gpu=name) for name in _cards(find_gpu(mode.gpu).name)]
+
+
+@lru_cache(maxsize=256)
+def _cards(name: str) -> tuple[str, ...]:
+    chip = find_gpu(name).chip
+    return tuple(gpu.name for gpu in all_gpus() if gpu.chip == chip and gpu.name != name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

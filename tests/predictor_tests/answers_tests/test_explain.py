@@ -23,8 +23,9 @@ from predictor.catalogue.devices import find_gpu, precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn
-from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.layer_times.files import LayerModels
 from predictor.models.layer_times.law import SummingLaw
+from predictor.models.layer_times.model import LayerModel
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.kernels import operator_classes_of
 from predictor.operators.operators import operators_of

@@ -13,12 +13,13 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import SchemaError
 from predictor.measurements.hosts import HostMeasurement, HostTime
 from predictor.models.base import Case
-from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.layer_times.files import LayerModels
 from predictor.models.layer_times.fit import held_out_error, with_bases, with_volumes
 from predictor.models.layer_times.law import SummingLaw, layer_sums
-from predictor.models.layer_times.library import CarriedOver, OperatorLibrary, cards_of_the_chip
+from predictor.models.layer_times.library import CarriedOver, OperatorLibrary
+from predictor.models.layer_times.model import LayerModel
 from predictor.models.layer_times.served import forecast_by_layers
-from predictor.models.layer_times.times import CARRIED, MEASURED, UNKNOWN, DeviceMode
+from predictor.models.layer_times.times import CARRIED, MEASURED, UNKNOWN, DeviceMode, cards_of_the_chip
 from predictor.models.ratios import ratios_of
 from predictor.models.served import Model
 from predictor.operators.operators import Operator, operators_of

@@ -14,8 +14,9 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError
 from predictor.models.forecast import Anchor
-from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.layer_times.files import LayerModels
 from predictor.models.layer_times.law import SummingLaw
+from predictor.models.layer_times.model import LayerModel
 from predictor.models.layer_times.times import DeviceMode
 from predictor.models.served import Model
 from predictor.operators.operators import operators_of

@@ -10,10 +10,10 @@ import sklearn.ensemble
 
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import ArtifactError, BackendUnavailableError
-from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.fit import _grown, _nodes_of, with_forests
 from predictor.models.layer_times.interpolation import FEATURES, NODE_ARRAYS, Forest, forest_features
 from predictor.models.layer_times.law import SummingLaw
+from predictor.models.layer_times.model import LayerModel
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import device_rates
