@@ -30,9 +30,7 @@ from predictor.operators.operators import (
 from predictor.operators.work import base_ms, copies_between, device_rates, in_cnn_ms, loops_of
 
 _MOST_FORMS = 3
-_LEAST_SAVED = (
-    0.05  # share of the GPU's time that a form must save to be named, and a fifth of it by its layers
-)
+_LEAST_SAVED = 0.05  # share of the GPU's time that a named form saves in all, a fifth of it by its own layers
 _LEAST_FACTOR = 1.2  # times that the best form takes, above which a form is named
 _EIGHT = 8  # channels that tensor cores of 16 bits take at once
 _IN_WORDS = {"nchw": "in NCHW", "channels_last": "in channels-last"}
@@ -59,7 +57,7 @@ class FormCost:
 
     def __str__(self) -> str:
         alike = f" and {self.count - 1} more" * (self.count > 1)
-        best = f"{self.best} {self.best_ms:.3g}, and {self.saves_ms:.3g} less in all"
+        best = f"{self.best} {self.best_ms:.3g} ms, and the whole CNN takes {self.saves_ms:.3g} ms less"
         return f"{self.layer}{alike}, {self.form}: {self.ms:.3g} ms; {best}."
 
 
@@ -111,8 +109,7 @@ def dear_forms(
         saves_ms, best_ms = forms[best]
         dearest = max(alike, key=lambda position: own_ms[position] - best_ms[position])
         before, after = (table.parts * sum(ms[position] for position in alike) for ms in (own_ms, best_ms))
-        times = table.parts * len(alike), before, best, after, saves_ms
-        costs.append(FormCost(table.layers[dearest].name, words, *times))
+        costs.append(FormCost(table.layers[dearest].name, words, len(alike), before, best, after, saves_ms))
     dear = sorted(costs, key=lambda cost: cost.best_ms - cost.ms)[:_MOST_FORMS]
     return tuple(cost for cost in dear if cost.ms - cost.best_ms > _LEAST_SAVED / 5 * gpu_time_ms)
 
@@ -146,14 +143,10 @@ def evened(table: LayerTable) -> LayerTable:
             uneven = [new for new, old in zip((ins, outs), own, strict=True) if new != old and new % _EIGHT]
             if uneven or (OPERATOR_TYPES[layer.type].product and not is_free):
                 return table
-            of_filters, of_channels = (
-                filters_of(wider) + int(outs) * has_bias(layer),
-                layer.parameters * outs / own[1],
-            )
-            is_view = layer.type == "pad" and ins == outs  # pads nothing then
-            layers[i] = replace(
-                wider, type="flatten" if is_view else layer.type, parameters=int(of_filters or of_channels)
-            )
+            parameters = filters_of(wider) + int(outs) * has_bias(layer) or layer.parameters * outs / own[1]
+            pads_nothing = layer.type == "pad" and ins == outs
+            type_ = "flatten" if pads_nothing else layer.type
+            layers[i] = replace(wider, type=type_, parameters=int(parameters))
     return replace(table, layers=tuple(layers))
 
 

@@ -109,6 +109,15 @@ def test_batch_norms_before_a_concatenation_are_a_form_in_bf16_alone(join, preci
     assert [cost.count for cost in named.values()] == [2] * is_named
 
 
+def test_layers_of_a_form_are_counted_once_where_a_mini_batch_runs_in_parts():
+    def convolutions(batch_size: int, parts: int) -> list[int]:
+        options = {"precision": "tf32", "gradient_accumulation": parts}
+        [explanation], _ = explain(Question.of("resnet18_cifar", ["H200"], [batch_size], options))
+        return [cost.count for cost in explanation.forms if cost.form.startswith("3 x 3 conv2d")]
+
+    assert convolutions(64, 4) == convolutions(16, 1) == [13]
+
+
 @pytest.mark.parametrize(("type_", "suspected"), [("upsample_nearest", True), ("upsample", False)])
 def test_a_checkup_suspects_bilinear_resizing_in_nchw_where_it_was_not_asked(type_, suspected):
     question = Question.of(_decoder(type_), ["T4"], [64], {})
