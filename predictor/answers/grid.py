@@ -29,7 +29,8 @@ from predictor.models.data_parallel import Gradients, Team, team_reasons, team_t
 from predictor.models.epoch_start import first_calls_of_each_s
 from predictor.models.epochs import last_mini_batch, run_samples
 from predictor.models.extrapolation import of_warning
-from predictor.models.forecast import TIMES, Anchor, Forecasts, IterationForecast, Reason, positions_of_modes
+from predictor.models.forecast import TIMES, Anchor, IterationForecast, Reason
+from predictor.models.forecasts import Forecasts, positions_of_modes
 from predictor.models.habits import with_habits
 from predictor.models.packed import packed_reasons, packed_times
 from predictor.models.power import PowerOfGpus

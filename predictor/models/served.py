@@ -31,15 +31,8 @@ from predictor.models.chainer import CHAINER_BY_PYTORCH, check_chainer, pytorch_
 from predictor.models.compiled import COMPILED
 from predictor.models.epochs import Epochs
 from predictor.models.extrapolation import Ranges, types_never_measured
-from predictor.models.forecast import (
-    COVERAGE,
-    Anchor,
-    Forecasts,
-    GpuTimeSplit,
-    IterationForecast,
-    Reason,
-    positions_of_modes,
-)
+from predictor.models.forecast import COVERAGE, Anchor, GpuTimeSplit, IterationForecast, Reason
+from predictor.models.forecasts import Forecasts, positions_of_modes
 from predictor.models.hosts import host_ms, idle_ms, measuring_on, speed_of
 from predictor.models.join import join_host, with_gpu_share
 from predictor.models.layer_times.files import LayerModels, library_mode

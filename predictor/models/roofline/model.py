@@ -18,7 +18,8 @@ from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
 from predictor.models.base import Anchors, Case, KnownHost, Measuring, Predictor, table_of, times_of
 from predictor.models.extrapolation import Ranges, ranges_of, reasons, with_frozen_parts
-from predictor.models.forecast import COVERAGE, Forecasts, GpuTimeSplit, widening
+from predictor.models.forecast import COVERAGE, GpuTimeSplit, widening
+from predictor.models.forecasts import Forecasts
 from predictor.models.hosts import COUNTED, known_host
 from predictor.models.intervals import Calibration, Predicted, calibrate, sites_of
 from predictor.models.join import join_host, sharpness_of
