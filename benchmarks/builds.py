@@ -84,9 +84,10 @@ def times_of_build(build: Path, folder: Path) -> dict[str, float]:
     environment |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
     child = [sys.executable, __file__, str(build)]
     times: dict[str, float] = json.loads(output_of(child, folder, environment))
+    as_typed = {name: value for name, value in environment.items() if not name.endswith("_NUM_THREADS")}
     for name, arguments in COMMANDS.items():
         before_s = _children_s()
-        output_of([*COMMAND, *arguments] if arguments else NUMPY, folder, environment)
+        output_of([*COMMAND, *arguments] if arguments else NUMPY, folder, as_typed)
         times[name] = 1000 * (_children_s() - before_s)
     return times
 
