@@ -1,7 +1,7 @@
 """Several trainings on one GPU: errors of the law on CNNs that are not in its fit: `python benchmarks/packed.py`.
 
-``packed_h100.csv``: the mean iteration of each kind of training of a case, processes without MPS on one H100, PyTorch
-2.11, runs 4 and 5 on one H200, with the `vcpus` that they might use and the loader `workers` of each. `alone_ms` is the
+``packed_h100_h200.csv``: the mean iteration of each kind of training of a case, processes without MPS on one H100,
+PyTorch 2.11, runs 4 and 5 on one H200, with the `vcpus` that they might use and the loader `workers` of each. `alone_ms` is the
 same loop with the GPU to itself, on one vCPU where fewer than 16 were allowed in run 3; in run 4 without its loader, in
 run 5 with it, and the mean of several times among the others. `gpu_ms`: its kernels one after another, of run 5 with
 1 us of pause behind each; run 1 has the GPU time of eight such trainings, over 8 x 1.1. `loading_ms` is the work on the
@@ -23,7 +23,7 @@ from predictor.answers.loading import MEASURED_SPREAD
 from predictor.models.packed import ENTRY, turns_of_each
 from predictor.models.ratios import Ratios, ratios_of
 
-TABLE = Path(__file__).with_name("packed_h100.csv")
+TABLE = Path(__file__).with_name("packed_h100_h200.csv")
 
 
 class Kind(NamedTuple):

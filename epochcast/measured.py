@@ -331,10 +331,8 @@ def _one_table(measurements: "Tables") -> "pd.DataFrame":
 
     from predictor.measurements.table import check_measurements
 
-    about, is_one = (
-        "a table, its path, or a list of them",
-        isinstance(measurements, pd.DataFrame | str | PathLike),
-    )
+    about = "a table, its path, or a list of them"
+    is_one = isinstance(measurements, pd.DataFrame | str | PathLike)
     tables = [measurements] if is_one else list(of_kind("measurements", measurements, Iterable, about))
     if not tables:
         raise SchemaError("no measurements are given. Pass a table, its path, or a list of them.")

@@ -193,9 +193,7 @@ class RunFile:
             os.close(self._file)
             raise SchemaError(f"another run is writing {path}. Wait for it, or give another --out.") from None
         self._synced = time.monotonic()
-        written = os.pread(self._file, os.fstat(self._file).st_size, 0)
-        self._end = written.rfind(b"\n") + 1
-        os.ftruncate(self._file, self._end)  # without a line that a killed run did not finish
+        self._end = _drop_torn_line(self._file)
         if self._end == 0:
             self.append({"run": dict(identity)})
 
@@ -405,3 +403,16 @@ def _replace(path: Path, text: str) -> None:
         replace_file(path, gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data)
     except OSError as error:
         raise _unwritable(path, error) from error
+
+
+def _drop_torn_line(file: int) -> int:
+    """Cut off a line that a killed run did not finish; return the file's size."""
+    end = size = os.fstat(file).st_size
+    newline = -1
+    while end > 0 and newline < 0:
+        start = max(0, end - 65536)
+        newline = os.pread(file, end - start, start).rfind(b"\n")
+        end = start + newline + 1
+    if end < size:
+        os.ftruncate(file, end)
+    return end

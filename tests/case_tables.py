@@ -22,6 +22,8 @@ def each_row(test: Callable[..., None]) -> Callable[..., None]:
     is there, and names its case.
     """
     names, *rows = table(test.__code__.co_filename, test.__name__)
+    if not rows:
+        raise ValueError(f"{test.__name__} has no cases in tables.json.")
     if "error" in names:
         at = names.index("error")
         rows = [[*row[:at], getattr(errors, row[at]), *row[at + 1 :]] for row in rows]

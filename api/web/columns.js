@@ -10,7 +10,7 @@ import { said, t } from "./i18n.js";
 export function predictionColumns(several = false) {
   return [
     { key: "gpu", title: t("gpu"), text: true, head: true, line: true, value: (row) => row.gpu, cell: (row) => shortGpu(row.gpu) },
-    ...(several ? [{ key: "cnn", title: t("cnn"), text: true, line: true, value: (row) => row.cnn, cell: (row) => row.cnn }] : []),
+    ...(several ? [{ key: "cnn", title: t("cnn"), text: true, line: true, value: (row) => row.cnn, cell: (row) => `${row.cnn}@${row.image_size}` }] : []),
     precisionColumn(),
     { key: "batch_size", title: t("batch_size"), line: true, value: (row) => row.batch_size, cell: (row) => count(row.batch_size) },
     { ...epochColumn(), line: true },

@@ -261,7 +261,7 @@ function apply(patch) {
 /** Predictions of the training asked about, without those of trainings beside it. */
 function ownRows() {
   const { rows } = shown.answers.predictions;
-  return shown.state.beside ? rows.filter((row) => row.cnn === rows[0].cnn && row.batch_size === rows[0].batch_size) : rows;
+  return shown.state.beside ? rows.filter((row) => ["cnn", "image_size", "batch_size"].every((name) => row[name] === rows[0][name])) : rows;
 }
 
 function drawAnswer() {

@@ -165,7 +165,7 @@ class Priced:
         return np.zeros(len(sizes), dtype=bool) if self.common is None else sizes != batch_size
 
     def at(self, places: Places) -> Priced:
-        """These trainings."""
+        """The trainings at these places."""
         own: dict[str, Any] = {name: getattr(self, name)[places] for name in ("machine", "device", "split")}
         return replace(self, rows=self.rows.rows(places), **own)
 
@@ -266,9 +266,8 @@ class Comparer:
             compared = [common]
             tried = sorted({*batch_sizes_to_try(within_measured, samples, shares), common})
         resolved.local_sizes(tried)
-        devices = (
-            resolved.devices
-        )  # what is wrong with the GPUs asked for is said before what is with the reference
+        # what is wrong with the GPUs asked for is said before what is with the reference
+        devices = resolved.devices
         reference = () if plan.relative_to is None else gpus_of(plan.relative_to, question.precision)
         return cls(resolved, plan, devices, common, compared, tried, may_share, reference)
 

@@ -481,7 +481,7 @@ class Iterations:
         return np.floor(usable_gib * self.per_gpu / self.memory_gib).astype(np.int64)
 
     def rows(self, places: Sequence[int] | Places) -> Iterations:
-        """These rows; of the whole grid, it stays theirs."""
+        """The rows at these places, with the same `grid`."""
         chosen = np.asarray(places, dtype=np.int64)
         own: dict[str, Any] = {name: getattr(self, name)[chosen] for name in _BY_ROW}
         own["times"] = {name: values[chosen] for name, values in self.times.items()}

@@ -477,10 +477,10 @@ class Plan:
     """
 
     # fmt: off
-    epochs: int = _planned(1, "whole", low=1, high=1000000)
+    epochs: int = _planned(1, "whole", low=1, high=1_000_000)
     budget_usd: float | None = _planned(None, "usd", flag="--budget")
     deadline_h: float | None = _planned(None, "hours", flag="--deadline")
-    trials: int = _planned(1, "whole", low=1, high=1000000)
+    trials: int = _planned(1, "whole", low=1, high=1_000_000)
     setup_minutes: float = _planned(0.0, "number")
     interruptions_per_day: float | None = _planned(None, "number")
     checkpoint_seconds: float | None = _planned(None, "number")

@@ -30,7 +30,7 @@ class Forecasts(Sequence[IterationForecast]):
 
     @classmethod
     def of(cls, forecasts: Sequence[IterationForecast]) -> Forecasts:
-        """These forecasts."""
+        """Forecasts of devices as one array; what is one already stays as it is."""
         if isinstance(forecasts, Forecasts):
             return forecasts
         return cls(np.array(list(map(_times_of, forecasts))).swapaxes(0, 1), list(map(_words_of, forecasts)))
@@ -40,6 +40,8 @@ class Forecasts(Sequence[IterationForecast]):
         """Forecasts of all devices, from those of some of them and their positions, ascending."""
         of_places = [(own, cls.of(part)) for own, part in parts if own]
         forecasts = [part for _, part in of_places]
+        if not forecasts:
+            return cls(np.empty((len(TIMES), 0, 0)), [])
         if len(forecasts) == 1:
             return forecasts[0]
         order = np.argsort(np.concatenate([own for own, _ in of_places]))

@@ -1,8 +1,8 @@
 """Several trainings on one GPU, each a process of its own without MPS: their kernels take turns.
 
 Where the GPU idles while a host enqueues, others use it, and none is slower. Where trainings ask for more than the GPU
-has, all get the same share of its time, and switching between processes costs some; so do hosts and loaders that ask
-for more vCPUs than the machine has. ``benchmarks/packed.py`` judges the law.
+has, all get the same share of its time, and switching between processes costs some. Where hosts and loaders ask for
+more vCPUs than the machine has, they take turns on these. ``benchmarks/packed.py`` judges the law.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def packed_times(
 def _beside_others_ms(times: Mapping[str, Array], per_vcpu: float | Array, sign: int) -> Array:
     """Iteration, or the end of its interval, whose host works beside those of others, on a GPU with time for all.
 
-    Where hosts and loaders have the work of `per_vcpu` hosts on each vCPU of the machine, a host takes as many times
-    as long, and `host` times that, once this exceeds its own time (`change_host`).
+    `per_vcpu`: hosts whose work, with that of their loaders, falls to each vCPU. A host then takes
+    max(1, `host` x `per_vcpu`) times its own time (`change_host`).
     """
     law, alone_ms = ratios_of(ENTRY), times["iteration_time_ms"]
     host_ms = np.minimum(times["host_time_ms"], alone_ms)
@@ -85,9 +85,9 @@ def packed_reasons(gpu: Gpu, mode: Mode, per_vcpu: float) -> tuple[Reason, ...]:
     """Reasons for caution about several trainings on a GPU: other GPUs or loops than those measured, few vCPUs."""
     lacking = [] if ratios_of(ENTRY).measured_on(gpu) else [gpu.name]
     lacking += [word for word in (mode.framework, mode.capture) if word not in ("pytorch", "eager")]
-    texts = []
-    if per_vcpu > 1:
-        texts.append(f"hosts and loaders take turns on vCPUs: they ask for {per_vcpu:.3g} times as many")
+    texts, needed = [], ratios_of(ENTRY)["host"] * per_vcpu
+    if needed > 1:
+        texts.append(f"hosts and loaders take turns on vCPUs: they need {needed:.3g} times as many")
     if lacking:
         names = " or ".join(lacking)
         texts.append(

@@ -412,10 +412,8 @@ def layer_operators(table: LayerTable) -> Mapping[int, Operator]:
         if layer.type in VIEW_TYPES:
             continue
         alone = sources != (IMAGE,) and all(len(readers[source]) == 1 for source in sources)
-        lie_in_nchw, float32 = (
-            [in_nchw[source] for source in sources],
-            [source for source in sources if wide[source]],
-        )
+        lie_in_nchw = [in_nchw[source] for source in sources]
+        float32 = [source for source in sources if wide[source]]
         activation = ACTIVATIONS.get(layer.kind or "")
         reads_layout = OPERATOR_TYPES[layer.type].loops or (input_gradient and has_small_windows(layer))
         learning = {layer.input_gradients, layer.weight_gradients} != {0}

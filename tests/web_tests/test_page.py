@@ -575,7 +575,7 @@ def test_a_training_beside_the_question_s_is_asked_for_on_the_page(page, ask):
     sent, rows = asked.value.request.post_data_json, asked.value.json()["rows"]
     assert rows == ask("predictions", sent)["rows"]
     answered(page)
-    assert column(page, "#rows-table", "cnn") == [row["cnn"] for row in rows]
+    assert column(page, "#rows-table", "cnn") == [f"{row['cnn']}@{row['image_size']}" for row in rows]
     assert {row["cnn"] for row in rows} == {"resnet50", "lenet5", "resnet18"}
     expect(page.locator("#covers p")).to_contain_text("of the training by itself")
     page.click("#advice summary")

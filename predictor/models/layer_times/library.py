@@ -235,8 +235,10 @@ class OperatorLibrary:
         times = OperatorTimes(gpu_ms, np.empty(len(asked)), shape, beyond)
         for number in distinct_values(repeats):
             rows = np.flatnonzero(repeats == number)
-            single = asked.rows(rows).changed(np.arange(rows.size), repeats=1)
-            of_single = self.times(single, number * batches[rows])
+            key = f"that run {number} times"
+            if key not in asked.kept:  # lookups are kept by object
+                asked.kept[key] = asked.rows(rows).changed(np.arange(rows.size), repeats=1)
+            of_single = self.times(asked.kept[key], number * batches[rows])
             for name in ("gpu_ms", "host_ms", "shape", "beyond"):
                 getattr(times, name)[rows] = getattr(of_single, name)
         return times

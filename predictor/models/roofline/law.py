@@ -42,6 +42,7 @@ from predictor.models.roofline.terms import (
     KernelContext,
     Term,
     conditions_of,
+    contexts_together,
     gained,
     known_as,
     mapped_rates,
@@ -139,7 +140,7 @@ class RooflineLaw:
         `carried`: kernels with other times than the law's, which are split among their classes as by the law.
         """
         batches = np.asarray(batch_sizes, dtype=float) / kernels.parts
-        contexts = contexts if isinstance(contexts, Contexts) else Contexts(contexts)
+        contexts = contexts if isinstance(contexts, Contexts) else contexts_together(tuple(contexts))
         classes, by_class_ms = self._by_class(kernels, contexts, batches)
         by_law_ms = by_class_ms
         if carried is not None:
@@ -254,17 +255,19 @@ class RooflineLaw:
 
         Kept with the law; contexts of equal weights share them.
         """
-        if context not in self._contexts:
+        kept = self._contexts
+        if context not in kept:
             places, values = zip(*map(self._terms_of, conditions_of(context)), strict=True)
             weights = np.zeros((2, len(_PLACE_OF)))
             np.add.at(weights.reshape(-1), np.concatenate(places), np.concatenate(values))
             weights = self._shared_weights.setdefault(weights.tobytes(), weights)
-            self._contexts[context] = weights, ":".join(known_as(context) or ()) in self._known
-        return self._contexts[context]
+            kept[context] = weights, ":".join(known_as(context) or ()) in self._known
+        return kept[context]
 
     def _terms_of(self, condition: tuple[str, str]) -> tuple[NDArray[np.intp], Array]:
         """Coefficients under one condition, and their places among weights in fp32 and of a mode's gain, raveled."""
-        if condition not in self._by_condition:
+        kept = self._by_condition
+        if condition not in kept:
             kind, label = condition
             name = f"{kind}:{label}" if kind else ""
             tables = ((0, LAW), (0, BY_GPU), (1, GAIN), (1, GAIN_BY_GPU)) if name in self._conditions else ()
@@ -275,8 +278,8 @@ class RooflineLaw:
                 if (value := self.terms.get((kernels, feature, name)))
             ]
             places, values = np.array(terms).reshape(-1, 2).T
-            self._by_condition[condition] = places.astype(np.intp), values
-        return self._by_condition[condition]
+            kept[condition] = places.astype(np.intp), values
+        return kept[condition]
 
     @cached_property
     def _measured(self) -> frozenset[str]:
@@ -417,11 +420,11 @@ class _Sums(NamedTuple):
         return total
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _weighted(
     law: RooflineLaw, contexts: Contexts, kernels: Kernels
 ) -> list[list[tuple[Any, dict[int, Any]]]]:
-    """Of each group, in fp32 and of the gain: the sum over features of shape, and weights that are not 0 everywhere.
+    """Of each group, in fp32 and of the gain: the sum over features of shape, and the weights of others, but zeros.
 
     All are (n_distinct, n_kernels, 1). Cached: a CNN is asked for on the same GPUs at one batch size after another.
     """
@@ -429,9 +432,13 @@ def _weighted(
     for group in _groups(kernels, xp):
         pair = []
         for weights in _known(law, contexts).weights[..., group.places]:
-            total = (weights[..., : group.shape.shape[1]] * group.shape).sum(axis=2, keepdims=True)
-            used = np.flatnonzero(np.any(weights, axis=(0, 1))).tolist()
-            pair.append((xp.asarray(total), {i: xp.asarray(weights[..., i, None]) for i in used}))
+            n_shape = group.shape.shape[1]
+            total = (weights[..., :n_shape] * group.shape).sum(axis=2, keepdims=True)
+            used = n_shape + np.flatnonzero(np.any(weights[..., n_shape:], axis=(0, 1)))
+            of_others = {
+                i: xp.asarray(weights[..., i, None].copy()) for i in used.tolist()
+            }  # no view keeps the rest
+            pair.append((xp.asarray(total), of_others))
         of_groups.append(pair)
     return of_groups
 

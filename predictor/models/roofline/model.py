@@ -25,7 +25,13 @@ from predictor.models.intervals import Calibration, Predicted, calibrate, sites_
 from predictor.models.join import join_host, sharpness_of
 from predictor.models.residuals import Runs, check_not_absurd, far_anchors, prior_variance
 from predictor.models.roofline.law import CarriedTypes, IterationTimes, RooflineLaw
-from predictor.models.roofline.terms import Contexts, KernelContext, contexts_of, kernels_of_case
+from predictor.models.roofline.terms import (
+    Contexts,
+    KernelContext,
+    contexts_of,
+    contexts_together,
+    kernels_of_case,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -243,7 +249,7 @@ class Roofline(Predictor):
         """
         estimator = self if is_known else self.with_law(self.law_.of_any_gpu)
         runs = [KernelContext.of(case, anchor) for anchor in case.anchors]
-        contexts = Contexts(dict.fromkeys(runs))
+        contexts = contexts_together(tuple(dict.fromkeys(runs)))
         sizes = list(dict.fromkeys(anchor.batch_size for anchor in case.anchors))
         times = estimator._law_times(case, contexts, sizes).iteration_ms
         predicted = [

@@ -135,6 +135,12 @@ class Contexts(tuple[KernelContext, ...]):
 
 
 @lru_cache(maxsize=256)
+def contexts_together(contexts: tuple[KernelContext, ...]) -> Contexts:
+    """These contexts as one list, the same whenever they are asked for together."""
+    return Contexts(contexts)
+
+
+@lru_cache(maxsize=256)
 def contexts_of(gpus: tuple[Gpu, ...], mode: Mode, passes: str = "training") -> Contexts:
     """Contexts of GPUs in one mode; `passes` is as of `Measuring`."""
     of_mode = mode.precision, mode.framework, mode.memory_format, mode.xla, passes == _FORWARD

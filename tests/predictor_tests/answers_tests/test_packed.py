@@ -96,7 +96,7 @@ def test_hosts_and_loaders_take_turns_where_an_offer_has_few_vcpus(tmp_path):
     assert few.iteration_time_ms == pytest.approx(2.4 * few.host_time_ms, rel=0.05)
     slower = few.iteration_time_ms / enough.iteration_time_ms
     assert slower == pytest.approx(ranked.total_time_h / roomy.total_time_h, rel=0.05)
-    assert "ask for 2 times as many" in str(few.extrapolates[-1]) not in map(str, enough.extrapolates)
+    assert "need 2.38 times as many" in str(few.extrapolates[-1]) not in map(str, enough.extrapolates)
     loaded = SMALL | {"workers": 4, "loader": "4000/worker", "per_gpu": 4, "batch_sizes": 64}
     few, enough = (predict(**loaded, offers=str(prices[vcpus]))[0] for vcpus in (4, 64))
     assert enough.iteration_time_ms == pytest.approx(1.2 * enough.host_time_ms, rel=0.05)
