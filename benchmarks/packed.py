@@ -1,12 +1,12 @@
 """Several trainings on one GPU: errors of the law on CNNs that are not in its fit: `python benchmarks/packed.py`.
 
 ``packed_h100_h200.csv``: the mean iteration of each kind of training of a case, processes without MPS on one H100,
-PyTorch 2.11, runs 4 and 5 on one H200, with the `vcpus` that they might use and the loader `workers` of each. `alone_ms` is the
-same loop with the GPU to itself, on one vCPU where fewer than 16 were allowed in run 3; in run 4 without its loader, in
-run 5 with it, and the mean of several times among the others. `gpu_ms`: its kernels one after another, of run 5 with
-1 us of pause behind each; run 1 has the GPU time of eight such trainings, over 8 x 1.1. `loading_ms` is the work on the
-images of an iteration, of `workers` or, without, what it adds to the loop itself; 0 where they lie on the GPU, and in
-run 3.
+PyTorch 2.11, runs 4 and 5 on one H200, with the `vcpus` that they might use and the loader `workers` of each.
+`alone_ms` is the same loop with the GPU to itself, on one vCPU where fewer than 16 were allowed in run 3; in run 4
+without its loader, in run 5 with it, and the mean of several times among the others. `gpu_ms`: its kernels one after
+another, of run 5 with 1 us of pause behind each; run 1 has the GPU time of eight such trainings, over 8 x 1.1.
+`loading_ms` is the work on the images of an iteration, of `workers` or, without, what it adds to the loop itself; 0
+where they lie on the GPU, and in run 3.
 """
 
 import csv
