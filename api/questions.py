@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -111,11 +112,12 @@ def _no_dust(value: float) -> float:
 
 def _or_text(number: Any, option: Option) -> Any:
     """Numbers, or a text that the core reads: ``2d``, ``$100``, ``6/machine``."""
+    counts = option.kind in ("workers", "trainings") and int  # whose range the core says
 
     def read(value: object, check: ValidatorFunctionWrapHandler) -> object:
-        if not isinstance(value, str):
+        if not isinstance(value, str) and type(value) is not counts:
             return check(value)
-        if not 1 <= len(value) <= _LONGEST_TEXT:
+        if isinstance(value, str) and not 1 <= len(value) <= _LONGEST_TEXT:
             raise ValueError(f"Give a number, or a text of 1 to {_LONGEST_TEXT} characters")
         try:
             return option.checked(value)
@@ -125,6 +127,15 @@ def _or_text(number: Any, option: Option) -> Any:
     text = {"type": "string", "minLength": 1, "maxLength": _LONGEST_TEXT}
     kinds = [TypeAdapter(number).json_schema(), text]
     return Annotated[number, WrapValidator(read), WithJsonSchema({"anyOf": kinds})]
+
+
+def _with_commas(value: object) -> object:
+    is_list = isinstance(value, list) and value and all(isinstance(text, str) for text in value)
+    return ",".join(value) if is_list else value  # type: ignore[arg-type]
+
+
+_OneOrMore = TypeAdapter(Name | Annotated[list[Name], Field(min_length=1)])
+_Names = Annotated[Name, BeforeValidator(_with_commas), WithJsonSchema(_OneOrMore.json_schema())]
 
 
 def _type_of(option: Option) -> Any:
@@ -143,7 +154,7 @@ def _type_of(option: Option) -> Any:
         return Literal[option.choices]
     if option.kind == "anchors":
         return Annotated[list[AnchorIn], Field(max_length=MAX_ANCHORS)]
-    return {"word": Name, "names": Name, "loader": Name, "flag": bool}[option.kind]
+    return {"word": Name, "names": _Names, "loader": Name, "flag": bool}[option.kind]
 
 
 def _field_of(option: Option, *, needed: bool = False) -> tuple[Any, Any]:

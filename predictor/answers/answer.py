@@ -389,7 +389,7 @@ def _check_room(rows: OfferRows) -> None:
         held = f"of whose {gpu.memory_in_words} nine tenths can be used" if team.beside else held
         raise OutOfRangeError(
             f"{named(option)} {getattr(team, option)}: these trainings need {iterations.memory_gib[roomiest]:.1f} GiB "
-            f"on {gpu.name}, {held}."
+            f"on {gpu.name}, {held}. Pass fewer trainings, a smaller batch size, or another GPU."
         ).about(option)
 
 

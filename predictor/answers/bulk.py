@@ -653,7 +653,10 @@ def _check_header(path: _Path, header: Sequence[str]) -> None:
     # a column that looks like one that is read, or that only all rows can share, would have no effect
     for name in (name for name in header if name and name not in BulkAnswers.columns):
         unread = f"{path} has the column {name!r}, which is"
+        if option := options_of(Question, "bulk").get(name):
+            where = f"{option.flags[0]} or {name}=..."
+            raise SchemaError(f"{unread} an option of all rows. Pass it beside the file, as {where}.")
         if name in options_of(Question):
-            raise SchemaError(f"{unread} an option of all rows. Give it as that.")
+            raise SchemaError(f"{unread} no option of a table. Remove it; a prediction of one CNN takes it.")
         if like := get_close_matches(name.casefold(), BulkAnswers.columns, n=1, cutoff=_SPELT_LIKE):
             raise SchemaError(f"{unread} not read. Nearest: {like[0]!r}. Rename it, or remove it.")

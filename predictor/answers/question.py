@@ -387,14 +387,19 @@ class TeamOptions:
                 "Leave the method out: several GPUs need the GPU's time apart from the host's."
             ).about("method")
         shared, is_shared = "beside" if self.beside else "per_gpu", self.beside or self.per_gpu != 1
-        names = {"n_gpus": self.n_gpus > 1, "method": method in WHOLE_METHODS}
-        names["per_gpu"] = self.beside is not None and self.per_gpu != 1
-        if is_shared and any(names.values()):
-            unfit_name = next(name for name, is_unfit in names.items() if is_unfit)
-            raise SchemaError(
-                f"{named(shared)} {getattr(self, shared)} needs the GPU's time apart from the host's, of trainings on "
-                f"one GPU each. Leave out {named(unfit_name)}, or {named(shared)}."
-            ).about(shared)
+        # fmt: off
+        clashes = (
+            ("n_gpus", self.n_gpus, self.n_gpus > 1, "spreads a training over several GPUs"),
+            ("method", repr(method), method in WHOLE_METHODS, "predicts a training that has its GPU to itself"),
+            ("per_gpu", self.per_gpu, self.per_gpu != 1, "is of trainings that are all alike"),
+        )
+        # fmt: on
+        for name, value, is_given, does in clashes if is_shared else ():
+            if is_given and name != shared:
+                raise SchemaError(
+                    f"{named(shared)} {getattr(self, shared)} has several trainings share one GPU, and {named(name)} "
+                    f"{value} {does}. Leave out {named(name)}, or {named(shared)}."
+                ).about(shared)
         if self.n_gpus % self.nodes:
             raise OutOfRangeError(
                 f"{named('n_gpus')} {self.n_gpus} cannot be spread evenly over {named('nodes')} {self.nodes}. "

@@ -315,7 +315,9 @@ class ResolvedQuestion:
                 sides += product(ResolvedQuestion(neighbour).tables, [batch_size])
             except EpochcastError as error:
                 message = f"{named('beside')}: {error} Write CNN:BATCH, such as resnet50:64."
-                raise type(error)(message).about("beside") from None
+                error_here = type(error)(message)
+                error_here.option = "beside"  # not the question's own CNN
+                raise error_here from None
         return sides
 
     def image_size_of(self, cnn: object) -> int | None:

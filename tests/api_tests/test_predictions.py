@@ -93,6 +93,14 @@ def test_rows_run_over_precisions_formats_gpus_batch_sizes_and_leave_out_a_gpu_t
     assert "Tesla T4 (compute capability 7.5) has no amp_bf16. It has: fp32" in problem["detail"]
 
 
+def test_several_trainings_beside_it_are_a_list_or_one_text(client):
+    listed, text = (
+        ask(client, gpus=["H200"], batch_sizes=[8], beside=b)
+        for b in (["lenet5:8", "vgg16:4"], "lenet5:8,vgg16:4")
+    )
+    assert listed["rows"] == text["rows"]
+
+
 @pytest.mark.parametrize("route", ["comparisons", "explanations"])
 def test_other_answers_leave_a_gpu_out_as_predictions_do(client, route):
     question = {"cnn": "resnet18", "gpus": ["T4", "H200"], "batch_sizes": [32], "precision": "amp_bf16"}
