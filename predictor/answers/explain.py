@@ -41,7 +41,7 @@ from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import DataError, EpochcastError, OutOfRangeError, SchemaError
 from predictor.measurements.table import disturbed_rows, noise_by_batch_size
 from predictor.models.forecast import TIMES
-from predictor.models.join import join_shares
+from predictor.models.join import host_half_width
 from predictor.models.layer_times.files import library_mode
 from predictor.models.layer_times.law import CLASSES, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
@@ -475,12 +475,12 @@ def _alike(subject: _Subject, changed: _Subject) -> tuple[IterationForecast, Ite
 
 def _half_width_of_ratio(own: IterationForecast, changed: IterationForecast) -> Array:
     """Half width of the ln of two times' ratio on one machine, whose host's speed errs alike in both."""
-    variance, waits = np.zeros(own.gpu_time_ms.size), np.ones(own.gpu_time_ms.size)
+    spread = np.minimum(own.host_spread, changed.host_spread)
+    variance, shared = np.zeros(own.gpu_time_ms.size), 2.0 * np.ones(own.gpu_time_ms.size)
     for forecast in (own, changed):
         variance = variance + (np.log(forecast.high_ms / forecast.low_ms) / 2.0) ** 2
-        waits = waits * join_shares(forecast.gpu_time_ms, forecast.host_time_ms, forecast.sharpness)[1]
-    shared = waits * min(own.host_spread, changed.host_spread) ** 2
-    return np.asarray(np.sqrt(np.maximum(variance - 2.0 * shared, 0.0)))
+        shared = shared * host_half_width(forecast, spread)
+    return np.asarray(np.sqrt(np.maximum(variance - shared, 0.0)))
 
 
 def _plain(values: Array) -> Numbers:

@@ -107,7 +107,7 @@ class IterationForecast:
     extrapolates: tuple[tuple[Reason, ...], ...]
     host: str
     split: Callable[[], GpuTimeSplit] | None = None
-    host_spread: float = 0.0
+    host_spread: Array | float = 0.0
     terms: Callable[[], dict[str, Term]] | None = None
     sharpness: float = SHARPNESS
 

@@ -14,7 +14,7 @@ from predictor.catalogue.modes import Habits, Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import IterationForecast
 from predictor.models.hosts import autocast_host, enqueued
-from predictor.models.join import join_host
+from predictor.models.join import join_host, join_shares
 from predictor.models.ratios import ratios_of
 from predictor.operator_types import FILLED, OPERATOR_TYPES
 from predictor.operators.memory import input_elements, output_elements
@@ -108,4 +108,8 @@ def with_habits(
     times: dict[str, Any] = {name: longer * end * getattr(forecast, name) for name, end in ends.items()}
     for name in ("gpu_time_ms", "gpu_low_ms", "gpu_high_ms"):
         times[name] = slower_gpu / gpu_ms * getattr(forecast, name)
-    return replace(forecast, host_time_ms=slower_host, **times)
+    before, after = (
+        join_shares(*of, forecast.sharpness)[1] for of in ((gpu_ms, host_ms), (slower_gpu, slower_host))
+    )
+    held = np.divide(before, after, out=np.ones_like(after), where=after > before)  # the interval holds this
+    return replace(forecast, host_time_ms=slower_host, host_spread=held * forecast.host_spread, **times)

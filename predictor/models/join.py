@@ -38,6 +38,13 @@ def join_shares(gpu_ms: Array, host_ms: Array, sharpness: Array | float = SHARPN
     return 1.0 - host, host
 
 
+def host_half_width(forecast: IterationForecast, spread: Array | float) -> Array:
+    """Half width of the ln of the iteration's time where the ln of the host's has that half width, `spread`."""
+    gpu_ms, host_ms = forecast.gpu_time_ms, forecast.host_time_ms
+    low, high = (join_host(gpu_ms, host_ms * np.exp(end), forecast.sharpness) for end in (-spread, spread))
+    return np.asarray(np.log(high / low) / 2.0)
+
+
 def change_host(
     iteration_ms: Array, before_ms: Array, after_ms: Array, sharpness: float = SHARPNESS
 ) -> Array:

@@ -72,6 +72,22 @@ def test_a_recorded_step_pays_for_the_habits_that_it_ran_with(habit, tmp_path):
     assert all(paid.saves_ms[0] > 0 for paid in explanation.pays_for)
 
 
+@pytest.mark.parametrize(
+    ("cnn", "habits"),
+    [
+        ("resnet50", ["deterministic", "detect_anomaly"]),
+        ("resnet50", ["detect_anomaly"]),
+        ("mobilenet_v2", ["deterministic"]),
+        ("resnet18_cifar", []),
+    ],
+)
+def test_the_ratio_of_two_modes_is_uncertain_where_the_host_bounds_both(cnn, habits):
+    for size in (8, 64):
+        [explanation], _ = explain(Question.of(cnn, ["H200"], [size], dict.fromkeys(habits, True)))
+        for mode in explanation.other_modes:
+            assert mode.low[0] < 0.95 * mode.factor[0] < 0.95**2 * mode.high[0], mode
+
+
 @pytest.mark.parametrize(("name", "time_ms"), [("deterministic", 57), ("detect_anomaly", 105)])
 def test_a_checkup_names_switches_that_are_asked(name, time_ms):
     checkup = epochcast.check(
