@@ -359,12 +359,12 @@ def answer(question: Question) -> Answer:
     return answer_to(ResolvedQuestion.of(question, "predict"))
 
 
-def answer_to(resolved: ResolvedQuestion) -> Answer:
-    """`answer` to a question that was looked up."""
+def answer_to(resolved: ResolvedQuestion, *, must_fit: bool = True) -> Answer:
+    """`answer` to a question that was looked up; `must_fit` refuses trainings that no GPU holds together."""
     question = resolved.question
     rows_of = _searched if question.batch_sizes is None else _at_sizes
     answered = list((_side_by_side if question.beside else rows_of)(resolved))
-    for rows, _ in answered:
+    for rows, _ in answered if must_fit else ():
         _check_room(rows)
     cnns, feed = [columns_of(*rows_and_best) for rows_and_best in answered], answered[0][0].offers.feed
     columns = {name: cnns[0][name] for name in COLUMNS}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from predictor.answers.answer import PredictionRow, answer
+from predictor.answers.answer import PredictionRow, answer_to
 from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion, Training
 from predictor.catalogue.devices import Gpu, default_precision, fast_mode_of, is_cpu, precisions_of
@@ -37,8 +37,8 @@ class Change:
     question: Question
 
     def row(self) -> PredictionRow:
-        """Answer of the changed question, which is about one training."""
-        return answer(self.question).rows()[0]
+        """Answer of the changed question, which is about one training, whether it fits in memory or not."""
+        return answer_to(ResolvedQuestion.of(self.question, "predict"), must_fit=False).rows()[0]
 
 
 def _with_step(question: Question, **changes: Any) -> list[object]:

@@ -7,7 +7,7 @@ the other, a slower host). The causes are ranked by how likely each makes the ti
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -40,12 +40,12 @@ from predictor.answers.notes import (
 from predictor.answers.options import check_options, option
 from predictor.answers.question import Question, named
 from predictor.answers.resolved import ResolvedQuestion
+from predictor.arrays import Array
 from predictor.catalogue.modes import Habits
 from predictor.catalogue.offers import hourly_usd
 from predictor.errors import SchemaError
 from predictor.models.forecast import TIMES as ITERATION_TIMES
 from predictor.models.packed import packed_times
-from predictor.models.ratios import ratios_of
 
 TIMES = ("images_per_s", "iteration_time_ms", "epoch_time_s")
 """How a speed is given: exactly one of these."""
@@ -72,7 +72,7 @@ _VALIDATION = (1.25, 0.15)
 
 _TELLING = 3.0  # high over low end of the widest interval that tells whether a speed is normal
 _ANYTHING = 1.2  # standard deviation of ln time where no setting explains it
-_SLOWER = 1.05  # times the iteration as asked: below it a loader or link explains nothing
+_SLOWER = 1.05  # times the iteration as asked: below it nothing explains a slow one
 _SEEN = 20.0  # odds of a cause that was seen
 _WAITING = 0.1  # least share of the time spent waiting for the loader that makes loading the cause
 
@@ -187,7 +187,10 @@ class Checkup(Spoken):
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
-    """A cause with the time that it would give, the standard deviation of ln time, and the odds that evidence adds."""
+    """A cause with the time that it would give, the standard deviation of ln time, and the odds that evidence adds.
+
+    `batch_size` is that of a change of the question.
+    """
 
     name: str
     what: str
@@ -195,14 +198,7 @@ class _Suspect:
     time_ms: float
     spread: float
     odds: float = 1.0
-
-    @classmethod
-    def of(cls, change: Change, odds: float = 1.0, factor: float = 1.0) -> _Suspect:
-        """A change of the question, whose answer is multiplied by `factor`."""
-        row = change.row()
-        return cls(
-            change.name, change.what, change.remedy, factor * row.iteration_time_ms, _spread(row), odds
-        )
+    batch_size: int = 0
 
     def weight(self, measured_ms: float) -> float:
         """Odds before the measurement times the likelihood of the measured time."""
@@ -212,12 +208,27 @@ class _Suspect:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A question about one training, its speed, the answer's row, and the measured time of an iteration."""
+    """A question about one training, its speed, the rows of it and of those beside it, and the iteration measured."""
 
     question: Question
     speed: Speed
-    row: PredictionRow
+    rows: list[PredictionRow]
     measured_ms: float
+
+    @property
+    def row(self) -> PredictionRow:
+        """The training's own."""
+        return self.rows[0]
+
+    def suspects(self, changes: Iterable[Change], odds: float = 1.0) -> Iterator[_Suspect]:
+        """Changes of the question; not what lacks memory where the training as asked has enough."""
+        for change in changes:
+            row = change.row()
+            if row.fits_in_memory or not self.row.fits_in_memory:
+                time_ms = row.iteration_time_ms
+                yield _Suspect(
+                    change.name, change.what, change.remedy, time_ms, _spread(row), odds, row.batch_size
+                )
 
 
 def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
@@ -241,7 +252,7 @@ def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
     measured_ms = _iteration_ms(speed, row)
     verdict = "normal" if row.low_ms <= measured_ms <= row.high_ms else "slow"
     verdict = "fast" if measured_ms < row.low_ms else verdict
-    checked = _Checked(question, speed, row, measured_ms)
+    checked = _Checked(question, speed, rows, measured_ms)
     gpu = row.gpu if row.gpus_used == 1 else f"{row.gpus_used}x {row.gpu}"
     times = measured_ms, row.iteration_time_ms, row.low_ms, row.high_ms
     causes, why = tuple(_paid_for(checked)) if verdict == "normal" else _ranked(checked, epochs), None
@@ -294,20 +305,21 @@ def _spread(row: PredictionRow) -> float:
 def _suspects(checked: _Checked) -> Iterator[_Suspect]:
     """What may make the training slower or faster than asked: changes of the question, then shares of its answer."""
     question, row = checked.question, checked.row
-    yield from map(_Suspect.of, mode_changes(question))
-    for change in batch_changes(question, row.batch_size):
-        [size] = change.question.batch_sizes
+    yield from checked.suspects(mode_changes(question))
+    for suspect in checked.suspects(batch_changes(question, row.batch_size)):
         counted = checked.speed.iteration_time_ms is None
-        yield _Suspect.of(change, factor=row.batch_size / size if counted else 1.0)
-    yield from _loaders(checked)
-    links = (_Suspect.of(change, 0.3) for change in link_changes(question, row.link))
-    slower = (*map(_Suspect.of, (*resizing_changes(question), *habit_changes(question))), *links)
+        factor = row.batch_size / suspect.batch_size if counted else 1.0
+        yield replace(suspect, time_ms=factor * suspect.time_ms)
+    slower = (
+        *_loaders(checked),
+        *checked.suspects((*resizing_changes(question), *habit_changes(question))),
+        *checked.suspects(link_changes(question, row.link), 0.3),
+        *_of_the_machine(checked),
+    )
     yield from (suspect for suspect in slower if suspect.time_ms > _SLOWER * row.iteration_time_ms)
-    for change in parallel_changes(question):
-        suspect = _Suspect.of(change)
-        faster = f": {rounded(suspect.time_ms / row.iteration_time_ms)} x faster." if change.remedy else ""
-        yield replace(suspect, remedy=change.remedy + faster)
-    yield from _of_the_machine(checked)
+    for suspect in checked.suspects(parallel_changes(question)):
+        faster = f": {rounded(suspect.time_ms / row.iteration_time_ms)} x faster." if suspect.remedy else ""
+        yield replace(suspect, remedy=suspect.remedy + faster)
     remedy = "Profile it: epochcast.watch."
     yield _Suspect(_NOTHING, "no setting explains it", remedy, row.iteration_time_ms, _ANYTHING)
 
@@ -326,8 +338,7 @@ def _loaders(checked: _Checked) -> Iterator[_Suspect]:
         yield _Suspect("loading", "its loader does not keep up", remedy, time_ms, spread)
     elif question.loader != "none":
         changes = worker_changes(question, remedy)
-        loaders = (_Suspect.of(change, 1 / len(changes)) for change in changes)
-        yield from (loader for loader in loaders if loader.time_ms > _SLOWER * row.iteration_time_ms)
+        yield from checked.suspects(changes, 1 / max(1, len(changes)))
 
 
 def _of_the_machine(checked: _Checked) -> Iterator[_Suspect]:
@@ -336,21 +347,24 @@ def _of_the_machine(checked: _Checked) -> Iterator[_Suspect]:
     gpu_ms, host_ms, spread = row.gpu_time_ms, row.host_time_ms, _spread(row)
     if gpu_ms is not None and host_ms is not None:
         what = "the loop waits for the GPU in each iteration (.item(), .cpu(), printing the loss)"
-        time_ms = max(gpu_ms + host_ms, row.iteration_time_ms)
+        time_ms = _together_ms(checked, gpu_ms + host_ms)
         yield _Suspect("waits", what, "Read losses every hundred iterations.", time_ms, spread)
         slow_ms, wide = host_ms * _SLOW_HOST[0], math.hypot(spread, _SLOW_HOST[1])
-        if slow_ms > row.iteration_time_ms:
-            what = "the host is slower than assumed"
-            remedy = (
-                "Measure it with epochcast host; a larger batch, CUDA graphs or torch.compile need it less."
-            )
-            yield _Suspect("host", what, remedy, max(gpu_ms, slow_ms), wide)
+        what = "the host is slower than assumed"
+        remedy = "Measure it with epochcast host; a larger batch, CUDA graphs or torch.compile need it less."
+        yield _Suspect("host", what, remedy, _together_ms(checked, max(gpu_ms, slow_ms)), wide)
         slowed = f" ({', '.join(speed.slowed_by)})" if speed.slowed_by else ""
         what = f"the GPU is slower: low clock, power limit or heat{slowed}"
-        slow_ms, wide = gpu_ms * _SLOW_GPU[0], math.hypot(spread, _SLOW_GPU[1])
+        slow_ms = _together_ms(checked, gpu_ms * _SLOW_GPU[0], gpu=_SLOW_GPU[0])
+        wide = math.hypot(spread, _SLOW_GPU[1])
         remedy, odds = "Look at nvidia-smi -q -d PERFORMANCE,CLOCK.", _SEEN if speed.slowed_by else 1.0
         yield _Suspect("gpu", what, remedy, slow_ms, wide, odds)
-        yield from _sharing(checked, gpu_ms, host_ms)
+        remedy, wide = "Look at the processes of nvidia-smi.", math.hypot(spread, _SHARING_SPREAD)
+        for more, odds in _SHARED_GPU.items():
+            who = "another process works" if more == 1 else f"{more} other processes work"
+            what = f"{who} on the GPU, {number(more * gpu_ms)} ms in each iteration"
+            slow_ms = _together_ms(checked, row.iteration_time_ms, more=more)
+            yield _Suspect("process", what, remedy, slow_ms, wide, odds)
     if speed.epoch_time_s is not None and not checked.question.validation_samples:
         what = "the epoch's time includes validation, logging or checkpoints"
         remedy = f"Pass {named('validation_samples')}, or time iterations."
@@ -358,17 +372,20 @@ def _of_the_machine(checked: _Checked) -> Iterator[_Suspect]:
         yield _Suspect("validation", what, remedy, slow_ms, wide)
 
 
-def _sharing(checked: _Checked, gpu_ms: float, host_ms: float) -> Iterator[_Suspect]:
-    """Other trainings on the same GPU: they take turns with this one, and what its GPU time leaves of the time."""
-    row, ratios = checked.row, ratios_of("packed")
-    others_ms = max(0.0, checked.measured_ms / ratios["switches"] - gpu_ms)
-    what = f"another process works on the GPU, {number(others_ms)} ms in each iteration"
-    remedy, wide = "Look at the processes of nvidia-smi.", math.hypot(_spread(row), _SHARING_SPREAD)
-    alike_ms = map(np.array, [[row.iteration_time_ms]] * 3 + [[gpu_ms]] * 3 + [[host_ms]])
-    times = dict(zip(ITERATION_TIMES, alike_ms, strict=True))
-    slow_ms = packed_times(times, 1 + np.array(list(_SHARED_GPU)))["iteration_time_ms"]
-    for time_ms, odds in zip(slow_ms.tolist(), _SHARED_GPU.values(), strict=True):
-        yield _Suspect("process", what, remedy, time_ms, wide, odds)
+def _together_ms(checked: _Checked, time_ms: float, gpu: float = 1.0, more: int = 0) -> float:
+    """An iteration that takes `time_ms` by itself, beside the other trainings on the GPU: those asked, and `more`.
+
+    `gpu`: how many times as long the GPU takes each of them; the `more` are like the training.
+    """
+    row = checked.row
+    trainings = [*(checked.rows * row.per_gpu)[: row.per_gpu], *[row] * more]
+    times: list[dict[str, Array]] = []
+    for training in trainings:
+        gpu_ms, host_ms = gpu * np.array([training.gpu_time_ms]), np.array([training.host_time_ms])
+        alone_ms = np.maximum(gpu_ms, host_ms) if times else np.array([time_ms])
+        times.append(dict(zip(ITERATION_TIMES, [alone_ms] * 3 + [gpu_ms] * 3 + [host_ms], strict=True)))
+    together = packed_times(times[0], np.array([len(times)]), neighbours=times[1:])
+    return float(together["iteration_time_ms"][0])
 
 
 def _ranked(checked: _Checked, epochs: int) -> tuple[Cause, ...]:

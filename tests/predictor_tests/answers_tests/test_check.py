@@ -93,6 +93,14 @@ def test_mending_saves_the_share_of_the_training_that_its_cause_takes():
     assert check(AMP, Speed(images_per_s=100)).causes[0].saved_h is None  # without samples
 
 
+def test_a_cause_that_lacks_memory_is_none():
+    row = row_of(T4)
+    full = replace(T4, batch_sizes=row.largest_batch_size)
+    for question, is_cause in ((T4, True), (full, False)):
+        causes = checked(question, iteration_time_ms=3 * row_of(question).iteration_time_ms).causes
+        assert ("batch" in {cause.name for cause in causes}) == is_cause
+
+
 def test_slower_links_and_the_batch_of_each_gpu_are_causes_of_a_team():
     team = Question("vgg16", "A100-SXM4-80GB", 256, n_gpus=4)
     names = {cause.name for cause in checked(team, images_per_s=200).causes}

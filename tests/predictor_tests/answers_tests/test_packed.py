@@ -146,5 +146,20 @@ def test_somebody_else_on_the_gpu_is_blamed_for_the_turns_that_he_takes(cnn, slo
     process = next((cause for cause in causes if cause.name == "process"), None)
     assert (process is not None and process.probability > 0.1) == is_blamed, causes
     if is_blamed:
-        left_ms = slower * row.iteration_time_ms / ratios_of("packed")["switches"] - row.gpu_time_ms
-        assert f"{left_ms:.0f}" in process.what
+        others_ms = process.expected_ms / ratios_of("packed")["switches"] - row.gpu_time_ms
+        assert f"{others_ms:.1f} ms" in process.what
+
+
+@each_row
+def test_causes_are_those_of_a_training_beside_others(gpu, sharing, measured_ms, expected_ms):
+    checkup = check(Question("resnet50", gpu, 64, **sharing), Speed(iteration_time_ms=measured_ms))
+    causes = {cause.name: round(cause.expected_ms) for cause in checkup.causes}
+    assert {name: causes.get(name) for name in expected_ms} == expected_ms, checkup.causes
+
+
+def test_other_processes_are_those_beyond_the_named_and_take_what_the_iteration_leaves():
+    checkup = check(Question("resnet50", H100, 64, per_gpu=2), Speed(iteration_time_ms=125))
+    [gpu_ms] = {row.gpu_time_ms for row in predict("resnet50", H100, 64)}
+    [process] = [cause for cause in checkup.causes if cause.name == "process"]
+    assert process.expected_ms == pytest.approx(3 * ratios_of("packed")["switches"] * gpu_ms)
+    assert f"another process works on the GPU, {gpu_ms:.1f} ms" in process.what
