@@ -67,7 +67,7 @@ def show_comparison(comparison: "Comparison", plan: Plan, question: Question, ve
     print()
     shown = records if verbose or question.gpus is not None else records[:_MOST_ROWS]
     letters, reasons = below.legend(reason for record in shown for reason in record["extrapolates"])
-    columns = _columns(shown, plan, letters) if verbose else short_columns(shown)
+    columns = _columns(shown, letters) if verbose else short_columns(shown)
     print_table(shown, columns, strong=lambda r: bool(r["pareto"]))
     if len(shown) < len(records):
         print_notes(
@@ -82,10 +82,10 @@ def show_comparison(comparison: "Comparison", plan: Plan, question: Question, ve
         *notes_of(Priority.DETAIL, uncounted),
         *notes_of(Priority.VERBOSE, comparison.scope, f"{below.price_dates(records).capitalize()}."),
     ]
-    below.print_notes_below(shown, _training(records, plan, question), notes, verbose)
+    below.print_notes_below(shown, _training(records, question), notes, verbose)
 
 
-def _training(records: Sequence[Record], plan: Plan, question: Question) -> list[str]:
+def _training(records: Sequence[Record], question: Question) -> list[str]:
     """Words on the training for the line below the table."""
     from predictor.answers.resolved import ResolvedQuestion
 
@@ -94,7 +94,7 @@ def _training(records: Sequence[Record], plan: Plan, question: Question) -> list
     return [
         best["cnn"],
         *filter(None, [ResolvedQuestion.of(question).part_in_words or question.data_set]),
-        f"all {plan.trials:,} trainings of " * (plan.trials > 1) + counted(plan.epochs, "epoch"),
+        f"all {best['trials']:,} trainings of " * (best["trials"] > 1) + counted(best["epochs"], "epoch"),
         *([f"batch {best['batch_size']:,}"] * is_named),
     ]
 
@@ -117,23 +117,24 @@ def short_columns(records: Sequence[Record]) -> list[Column]:
     ]
 
 
-def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str]) -> list[Column]:
+def _columns(records: Sequence[Record], letters: dict[Reason, str]) -> list[Column]:
     """All that --verbose shows."""
     shared = columns_of(records)
-    by_epoch = plan.epochs > 1 or plan.trials > 1 or any(map(below.start_matters, records))
+    best = records[0]
+    by_epoch = best["epochs"] > 1 or best["trials"] > 1 or any(map(below.start_matters, records))
     return [
         Column("", lambda r: f"{r['rank'] or ''}"),
         shared["gpu"],
         *([] if _has_one_batch_size(records) else [Column("batch", lambda r: str(r["batch_size"]), rank=3)]),
         Column("offer", _offer, left=True),
         Column("US$/h", lambda r: number(r["usd_per_hour"]), rank=4),
-        *([shared["epoch_time_s"], shared["cost_usd"]] if by_epoch else []),
+        *([shared["epoch_time_s"], _USD_OF_EPOCH] if by_epoch else []),
         *_time_and_cost(_cost),
         shared["precision"],
         Column("AMP", _with_amp, left=True, rank=2),
         Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
         Column("CO2", lambda r: co2(r["total_co2_g"]), rank=2),
-        *([] if plan.interruptions_per_day is None else [_INTERRUPTED]),
+        *([] if best["interruption_h"] is None else [_INTERRUPTED]),
         Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
         shared["method"],
         Column("but", _limits, left=True, rank=1),
@@ -162,6 +163,15 @@ def _time(record: Record) -> str:
 def _cost(record: Record) -> str:
     values = [record[f"total_{end}_usd"] for end in ("cost", "low", "high")]
     return "" if None in values else estimate(*values)
+
+
+def _cost_of_epoch(record: Record) -> str:
+    """The bill of an epoch of one training: its share of the machine, where several train at once."""
+    if record["cost_usd"] is None:
+        return "no offer"
+    gpus = record["batch_size"] // record["local_batch_size"]
+    at_once = min(record["trials"], record["per_gpu"] * record["gpus_used"] // gpus)
+    return number(record["cost_usd"] / at_once)
 
 
 def _chance(record: Record) -> str:
@@ -199,6 +209,8 @@ def _time_and_cost(cost: Callable[[Record], str]) -> tuple[Column, ...]:
         Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
     )
 
+
+_USD_OF_EPOCH = Column("US$/epoch", _cost_of_epoch, rank=1)
 
 _INTERRUPTED = Column("lost", lambda r: duration(3600 * r["interruption_h"]), rank=1)
 """Time lost to interruptions."""

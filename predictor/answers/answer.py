@@ -507,7 +507,8 @@ def scope_of(
         f"Covers the training pass (forward, backward, weight update) on {_gpus(question)}; {loading}.",
         f"Mode: {', '.join([*words, *(['autotune'] if question.autotune else [])])}. "
         f"Host: {', '.join(dict.fromkeys(columns['host']))}.",
-        *([_PACKED.format(f"{question.per_gpu} trainings")] * (question.per_gpu != 1)),
+        *([_PACKED.format(f"{question.per_gpu} trainings")] * (question.per_gpu not in (1, "auto"))),
+        *([_PACKED.format("the trainings that share it")] * (question.per_gpu == "auto")),
         *([_PACKED.format(f"this training and {question.beside}")] if question.beside else []),
         *([_PARTS.format(question.parts, _ONCE * (question.n_gpus > 1))] * (question.parts > 1)),
         *([_COPIES] if resolved.images_from_host and question.framework in model.fed_frameworks else []),

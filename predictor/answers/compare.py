@@ -136,7 +136,7 @@ class Priced:
     @cached_property
     def total_h(self) -> list[Array]:
         """Hours of the plan and the ends of their interval."""
-        return _total_h(self.plan, self.machines.at_once[self.machine], self.rows)
+        return _total_h(self.plan, self.rows)
 
     @cached_property
     def total_usd(self) -> Array:
@@ -242,6 +242,7 @@ class Comparer:
     def of(cls, resolved: ResolvedQuestion, plan: Plan, *, may_share: bool = True) -> Comparer:
         """Read the question; SchemaError if it is about several CNNs, or has no epoch."""
         question, samples = resolved.question, resolved.samples
+        plan = with_trials(plan, question)
         if len(as_list(question.cnn)) > 1:
             raise SchemaError("compare ranks GPUs for one CNN. Ask once for each CNN.")
         if samples is None:
@@ -328,10 +329,10 @@ class Comparer:
 
     @cached_property
     def _packs(self) -> list[int]:
-        """Trainings that share a GPU: one, and those asked for, or as many as the plan has."""
-        if self.resolved.question.per_gpu == "auto":
-            return list(range(1, 1 + min(MAX_PER_GPU, self.plan.trials)))
-        return sorted({1, self.resolved.team.trainings})
+        """Trainings that share a GPU: up to those asked for, or those of the plan; the last round has fewer."""
+        is_open = self.resolved.question.per_gpu == "auto"
+        most = min(MAX_PER_GPU, self.plan.trials) if is_open else self.resolved.team.trainings
+        return list(range(1, 1 + most))
 
     def _splits(self, gpu_index: int) -> Iterator[tuple[Team | None, int, int, int]]:
         """Teams of a GPU, each with a mini-batch that it shares evenly, the images of one GPU, and trainings on it."""
@@ -542,10 +543,35 @@ class Comparer:
         return larger.rows(trainings, order[:1])[0]
 
     def _rows_on(self, answers: GpuAnswers, machine: Places, places: Places) -> OfferRows:
-        """These rows of the answers, each on one of the machines."""
-        rows = answers.iterations.rows(places)
-        trainings = np.minimum(self.plan.trials, self.machines.at_once[machine] * rows.per_gpu)
-        return OfferRows.of(rows, self.machines.offers, machine, trainings).with_epochs()
+        """These rows of the answers, each on one of the machines, with what all trials take there: `_TRIALS`.
+
+        As many trials train at a time as GPUs hold together. The last round may have fewer, and fewer on each GPU.
+        """
+        trials, at_once = self.plan.trials, self.machines.at_once[machine]
+        per_gpu = answers.iterations.per_gpu[places]
+
+        def rows_of(places: Places, trainings: Places) -> OfferRows:
+            own = answers.iterations.rows(places)
+            return OfferRows.of(own, self.machines.offers, machine, trainings).with_epochs()
+
+        together = np.minimum(trials, at_once * per_gpu)
+        rounds, rest = np.divmod(trials, together)
+        full = rows_of(places, together)
+        last, has_rest = full, rest > 0
+        if has_rest.any():
+            fewer = places - per_gpu - (-rest // at_once)  # the packs of a split are neighbours
+            last = rows_of(np.where(has_rest, fewer, places), np.where(has_rest, rest, together))
+        numbers = dict(full.numbers)
+        for epoch, start in zip(EPOCH_TIMES, STARTS, strict=True):
+            seconds, last_s = (
+                self.plan.epochs * rows.numbers[epoch] + np.nan_to_num(rows.numbers[start])
+                for rows in (full, last)
+            )
+            numbers[_TRIALS[epoch]] = rounds * seconds + has_rest * last_s
+        for name in (*ENERGIES, *CO2):
+            of_all = (trials - rest) * full.numbers[name] + rest * last.numbers[name]
+            numbers[_TRIALS[name]] = self.plan.epochs * of_all
+        return replace(full, numbers=numbers)
 
     def priced(self, answers: GpuAnswers, machine: Places, device: Places, split: Places) -> Priced:
         """Trainings on these machines, whose GPUs are at the places `device` of the answers, in these splits."""
@@ -627,15 +653,14 @@ class Comparer:
         time_h, low_h, high_h = priced.total_h
         used, missed = numbers["gpus_used"], priced.misses_by
         is_alike = (used == on_asked.numbers["gpus_used"]) | ~on_asked.numbers["fits_in_memory"]
-        one_h = _total_h(plan, at_once, on_asked)[0]
+        one_h = _total_h(plan, on_asked)[0]
         gain = np.where(numbers["per_gpu"] > 1, one_h / time_h, math.nan)
         one_h = np.where(is_alike, math.nan, one_h)
         is_best = answers.is_best[row] | (self.common is None)
         hours, usd, nothing = time_h.tolist(), plain(priced.total_usd), [None] * n
         interrupted = Interruptions.of(plan, self.resolved.question.nodes)
-        work_h = _work_h(plan, at_once, numbers)[0]
+        work_h = _work_h(numbers)[0]
         again = 1.0 if interrupted is None else interrupted.expected_h(work_h, restart_h=0.0) / work_h
-        trained = again * plan.trials * plan.epochs
         return columns_of(rows, is_best) | {
             "gpus_used": (used * np.minimum(-(-plan.trials // numbers["per_gpu"]), at_once)).tolist(),
             "region": [None if offer is None else offer.region for offer in offers],
@@ -662,7 +687,7 @@ class Comparer:
             "common_batch_size": [self.common] * n,
             "fastest_batch_size": fastest["batch_size"][n:].tolist(),
             "fastest_epoch_time_s": fastest[EPOCH_TIMES[0]][n:].tolist(),
-            **{f"total_{name}": trained * numbers[name] for name in (*ENERGIES, *CO2)},
+            **{f"total_{name}": again * numbers[_TRIALS[name]] for name in (*ENERGIES, *CO2)},
             "interruption_h": nothing if interrupted is None else (time_h - plan.setup_h - work_h).tolist(),
             "checkpoint_minutes": nothing if interrupted is None else [60.0 * interrupted.interval_h] * n,
             **dict.fromkeys(("rank", "speedup", "cost_ratio", *_FAST), nothing),
@@ -687,6 +712,9 @@ def _teams_of(link: str, most: int, shares: tuple[int, ...], has_replicas: bool)
     numbers = (n for n in range(2, most + 1) if any(images % n == 0 for images in shares))
     return [Team(n, 1, find_link(link), has_replicas=has_replicas) for n in numbers]
 
+
+_TRIALS = {name: f"trials_{name}" for name in (*EPOCH_TIMES, *ENERGIES, *CO2)}
+"""By a number of an epoch, that of all epochs and trials; times are of one round after another, with starts."""
 
 _FAST = tuple(column.name for column in fields(ComparisonRow) if column.name.startswith("fast_"))
 _NAMES = tuple(column.name for column in fields(ComparisonRow))
@@ -713,6 +741,17 @@ class Comparison:
         frame = frame_of({name: self.columns[name] for name in _NAMES})
         frame.attrs |= {"verdict": self.verdict, "covers": self.scope}
         return frame
+
+
+def with_trials(plan: Plan, question: Question) -> Plan:
+    """The plan of a question whose trainings share GPUs: without trials, of as many as share one."""
+    per_gpu = 1 if question.per_gpu == "auto" else int(question.per_gpu)
+    if 1 < plan.trials < per_gpu:
+        raise OutOfRangeError(
+            f"{named('per_gpu')} {per_gpu}: there are {plan.trials} trainings. Pass 1 to {plan.trials}, or more "
+            f"{named('trials')}."
+        ).about("per_gpu")
+    return replace(plan, trials=max(plan.trials, per_gpu))
 
 
 def compare(question: Question, plan: Plan | None = None) -> Comparison:
@@ -763,7 +802,7 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
         compiled=comparer.compiled(trainings, best, changed),
         larger=None if rows[0].holds_limits else comparer.larger(),
     )
-    return Comparison(columns, rows, scope, verdict_of(rows, plan, roles, row_of, changes))
+    return Comparison(columns, rows, scope, verdict_of(rows, comparer.plan, roles, row_of, changes))
 
 
 def _fast_columns(trainings: Priced, places: Places, fast: Places) -> Columns:
@@ -784,25 +823,17 @@ def _fast_columns(trainings: Priced, places: Places, fast: Places) -> Columns:
     }
 
 
-def _total_h(plan: Plan, at_once: Places, rows: OfferRows) -> list[Array]:
+def _total_h(plan: Plan, rows: OfferRows) -> list[Array]:
     """Hours of all trials, interruptions and set-up, and the ends of their interval."""
     interrupted = Interruptions.of(plan, rows.iterations.resolved.question.nodes)
-    work_h = _work_h(plan, at_once, rows.numbers)
+    work_h = _work_h(rows.numbers)
     expected = work_h if interrupted is None else list(map(interrupted.expected_h, work_h))
     return [hours + plan.setup_h for hours in expected]
 
 
-def _work_h(plan: Plan, at_once: Places, numbers: Mapping[str, Array]) -> list[Array]:
-    """Hours of all trials and the ends of their interval, each with its start as far as it is known.
-
-    As many trials train at a time as GPUs hold together.
-    """
-    rounds = -(-plan.trials // (at_once * numbers["per_gpu"]))
-    trained_s = [
-        plan.epochs * numbers[epoch] + np.where(np.isnan(numbers[start]), 0.0, numbers[start])
-        for epoch, start in zip(EPOCH_TIMES, STARTS, strict=True)
-    ]
-    return [rounds * seconds / 3600.0 for seconds in trained_s]
+def _work_h(numbers: Mapping[str, Array]) -> list[Array]:
+    """Hours of all trials and the ends of their interval, each with its start as far as it is known."""
+    return [numbers[_TRIALS[name]] / 3600.0 for name in EPOCH_TIMES]
 
 
 def _rows(columns: Columns) -> list[ComparisonRow]:

@@ -30,9 +30,10 @@ class ComparisonRow(PredictionRow):
     twice as expensive.
 
     `gpus_used` train together, joined by `link`, each on `local_batch_size` images; of several trials they are those
-    of all that train at once. `one_gpu_time_h` and `one_gpu_cost_usd` are what one GPU would do, None if one works.
+    of all that train at once, an epoch of which `cost_usd` pays for. `one_gpu_time_h` and `one_gpu_cost_usd` are what
+    one GPU would do, None if one works.
 
-    `packing_gain` is the cost of one trial at a time on each GPU of the machine over that of `per_gpu`; None if so.
+    `packing_gain` is the time of one trial at a time on each GPU of the machine over that of `per_gpu`; None if so.
 
     `common_batch_size` is the size at which GPUs are compared if none is given; a GPU that does not hold it is compared
     at a smaller `batch_size`. `fastest_batch_size` is the smallest within 5 % of the best throughput of the

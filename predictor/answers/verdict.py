@@ -334,7 +334,8 @@ class _Words:
         per_gpu, gain = self.best.per_gpu, self.best.packing_gain
         if per_gpu == 1 or gain is None:
             return []
-        gains = f": {rounded(gain)} x cheaper than one at a time" if gain > 1 else ""
+        saves = "faster" if self.best.total_cost_usd is None else "cheaper"
+        gains = f": {rounded(gain)} x {saves} than one at a time" if gain > 1 else ""
         return [f"{per_gpu} trainings on each GPU, a process each{gains}"]
 
     def _larger(self) -> list[str]:
@@ -496,9 +497,10 @@ class _Words:
 
 
 def _took(row: ComparisonRow) -> str:
+    of_all = f" for all {row.trials:,} trainings" * (row.trials > 1)
     if row.total_cost_usd is None or row.total_low_usd is None or row.total_high_usd is None:
-        return f"{_span(row)}, at no known price"
-    return f"{_span(row)}, US$ {estimate(row.total_cost_usd, row.total_low_usd, row.total_high_usd)}"
+        return f"{_span(row)}{of_all}, at no known price"
+    return f"{_span(row)}, US$ {estimate(row.total_cost_usd, row.total_low_usd, row.total_high_usd)}{of_all}"
 
 
 def _span(row: ComparisonRow) -> str:

@@ -13,7 +13,7 @@ from predictor.answers.compare import compare
 from predictor.answers.diff import diff
 from predictor.answers.fit_memory import fit_memory
 from predictor.answers.question import Plan, Question
-from predictor.errors import SchemaError
+from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.forecast import TIMES
 from predictor.models.packed import packed_times
 from predictor.models.ratios import ratios_of
@@ -135,6 +135,34 @@ def test_auto_takes_the_plan_that_costs_least_and_never_a_dearer_one_than_one_at
     assert "trainings on each GPU, a process each" in plans[4].verdict.sentence
     with pytest.raises(SchemaError, match="trials"):
         compare(Question(**SMALL, samples=9, per_gpu="auto"))
+
+
+def test_a_plan_bills_the_trainings_that_there_are_and_a_last_round_of_fewer_as_fewer(tmp_path):
+    prices = tmp_path / "prices.csv"
+    prices.write_text(f"provider,instance,gpu,gpu_count,vcpus,usd_per_hour\nown,own,{H100},1,64,1\n")
+
+    def planned(per_gpu, trials=1):
+        question = Question(**SMALL, data_set="cifar100", per_gpu=per_gpu, offers=str(prices))
+        return compare(question, Plan(epochs=90, trials=trials))
+
+    one, two, four = (planned(n, n).rows[0] for n in (1, 2, 4))
+    for (per_gpu, trials), parts in {
+        (4, 9): (four, four, one),
+        (4, 6): (four, two),
+        (2, 3): (two, one),
+    }.items():
+        row = planned(per_gpu, trials).rows[0]
+        for name in ("total_time_h", "total_low_h", "total_high_h", "total_cost_usd", "total_watt_hours"):
+            assert getattr(row, name) == pytest.approx(sum(getattr(part, name) for part in parts)), name
+    assert planned(4).rows[0] == four
+    assert planned("auto", 5).rows[0].total_time_h <= planned(1, 5).rows[0].total_time_h
+    assert "for all 4 trainings. 4 trainings on each GPU" in planned(4).verdict.sentence
+    assert "On each GPU the trainings that share it take turns" in planned("auto", 5).scope
+    with pytest.raises(OutOfRangeError, match="there are 3 trainings"):
+        planned(4, 3)
+    unpriced = compare(Question(**SMALL, data_set="cifar100", per_gpu=4, spot=True, provider="lambda"))
+    assert "at no known price. 4 trainings" in unpriced.verdict.sentence
+    assert " x faster than one at a time" in unpriced.verdict.sentence
 
 
 @each_row
