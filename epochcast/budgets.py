@@ -18,14 +18,14 @@ class Limit:
     """A budget in US$ and a deadline in hours or as text such as ``6h``, both of all epochs; None: no limit.
 
     `on_exceeded` is ``stop``, ``checkpoint`` or a function that takes the last `Watched`. SchemaError for a limit that
-    is no positive number, and for another `on_exceeded`.
+    is no positive number, for another `on_exceeded`, and for one without a limit.
     """
 
     budget_usd: float | str | None = None
     deadline: float | str | None = None
     on_exceeded: str | Callable[[Any], object] = STOP
     usd_per_hour: float | None = None
-    was_exceeded: bool = field(default=False, init=False)
+    exceeded_after_s: float | None = field(default=None, init=False)
 
     _OPTIONS: ClassVar = {"budget_usd": "budget_usd", "deadline": "deadline_h"}
 
@@ -39,11 +39,18 @@ class Limit:
                 f"on_exceeded {self.on_exceeded!r} is none of stop, checkpoint. Pass one of them, or a function that "
                 "takes what was seen."
             )
+        if self.on_exceeded != STOP and self.budget_usd is None and self.deadline is None:
+            raise SchemaError("on_exceeded needs a limit. Pass budget_usd or deadline, too.")
 
-    def price(self, usd_per_hour: float | None) -> None:
-        """Take the price of an hour; SchemaError if it is not known."""
+    def price(self, usd_per_hour: float | None, gpu: str | None) -> None:
+        """Take the price of an hour; SchemaError if no offer with this GPU has told it, or it is 0."""
         if usd_per_hour is None:
-            raise SchemaError("budget_usd needs a price, and no offer has this GPU. Pass usd_per_hour.")
+            why = "its GPU is not known" if gpu is None else f"no offer has what this run trains on, {gpu}"
+            raise SchemaError(f"budget_usd needs a price, and {why}. Pass usd_per_hour.")
+        if usd_per_hour == 0:
+            raise SchemaError(
+                "budget_usd limits nothing where usd_per_hour is 0. Pass the price of an hour, or a deadline instead."
+            )
         self.usd_per_hour = usd_per_hour
 
     @property
@@ -60,34 +67,60 @@ class Limit:
             words.append(f"{usd(float(self.budget_usd))} at {usd(self.usd_per_hour or 0)}/h")
         if self.deadline is not None:
             words.append(duration(3600.0 * float(self.deadline)))
-        return " or ".join(words)
+        return " and ".join(words)
 
-    def forecast(self, run_s: float | None) -> str:
-        """Say whether a run of `run_s` seconds, None if unknown, ends within the limit; empty without one."""
+    def spent(self, elapsed_s: float) -> str:
+        """What `elapsed_s` seconds have taken of each limit, in its unit."""
+        words = [usd(elapsed_s * (self.usd_per_hour or 0) / 3600.0)] if self.budget_usd is not None else []
+        return " and ".join(words + [duration(elapsed_s)] * (self.deadline is not None))
+
+    def is_passed(self, elapsed_s: float) -> bool:
+        """Whether these seconds are more than the run may take."""
+        return self.seconds is not None and elapsed_s > self.seconds
+
+    def forecast(self, elapsed_s: float, left_s: float | None, epoch: int, epochs: int) -> str:
+        """Say whether the run ends within the limit; empty without one.
+
+        `epoch` of `epochs` is under way or has just ended; `left_s` is None where the length of the run is not
+        known, and once the epochs are over.
+        """
         if self.seconds is None:
             return ""
-        if run_s is None:
-            return f"whether it ends within {self} is not known, since the loader has no length"
-        if run_s <= self.seconds:
+        if self.exceeded_after_s is not None:
+            what = "on_exceeded was called" if callable(self.on_exceeded) else "the run was to end"
+            return f"{what} after {self.spent(self.exceeded_after_s)}, for the limit of {self}"
+        stops = self.on_exceeded == STOP
+        ends = "on_exceeded is called" if callable(self.on_exceeded) else "it ends"
+        if self.is_passed(elapsed_s):
+            end = "" if left_s == 0 else f": {ends} {'after this epoch' if stops else 'now'}"
+            return f"{self.spent(elapsed_s)} are gone, over {self}{end}"
+        if left_s is None:
+            why = f"its epochs are over ({epochs} expected)" if epoch > epochs else "its length is not given"
+            return f"whether it ends within {self} is not known, since {why}"
+        if (run_s := elapsed_s + left_s) <= self.seconds:
             return f"the run ends within {self}"
-        share = f"{100 * self.seconds / run_s:.0f} %"
-        end = f"it ends after the last epoch within, at {share} at most"
-        if self.on_exceeded != STOP:
-            end = f"on_exceeded is called at {share}" if callable(self.on_exceeded) else f"it ends at {share}"
-        return f"the run takes {duration(run_s)}, over {self}: {end}"
+        share = self.seconds / run_s
+        end = f"at {100 * share:.0f} %"
+        if stops:
+            end = f"after epoch {max(epoch, int(epochs * share))} of {epochs}"
+            end += ", which passes it" if int(epochs * share) < epoch else ""
+        return f"the run takes {duration(run_s)}, over {self}: {ends} {end}"
 
-    def exceeds(self, until_s: float, watched: object, *, epoch_ends: bool) -> bool:
-        """Whether the run is to end: it would take longer than its limit until its next look at the time, in seconds.
+    def exceeds(self, elapsed_s: float, more_s: float, watched: object, *, epoch_ends: bool) -> bool:
+        """Whether the run is to end: `more_s` seconds, until its next look at the time, would pass its limit.
 
         ``stop`` waits for the end of an epoch; a function is called with `watched`, once. Processes that train together
         follow the first of them.
         """
-        if self.seconds is None or self.was_exceeded or (self.on_exceeded == STOP and not epoch_ends):
+        over = self.exceeded_after_s is not None
+        if self.seconds is None or over or (self.on_exceeded == STOP and not epoch_ends):
             return False
-        self.was_exceeded = _of_first_process(until_s > self.seconds)
-        if self.was_exceeded and callable(self.on_exceeded):
+        if not _of_first_process(self.is_passed(elapsed_s + more_s)):
+            return False
+        self.exceeded_after_s = elapsed_s
+        if callable(self.on_exceeded):
             self.on_exceeded(watched)
-        return self.was_exceeded
+        return True
 
 
 def _of_first_process(decision: bool) -> bool:

@@ -1,6 +1,7 @@
 """Callbacks that watch trainings of PyTorch Lightning and Hugging Face's Trainer, as `epochcast.watch` does a loop."""
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import partial
 from importlib import import_module
 from os import PathLike
@@ -49,7 +50,7 @@ def _hook(*steps: str, epoch_ends: bool | None = None) -> Callable[..., None]:
             return
         if epoch_ends:
             watching.exceeds(epoch_ends=True)
-        if watching.limit.was_exceeded and not callable(watching.limit.on_exceeded):
+        if watching.limit.exceeded_after_s is not None and not callable(watching.limit.on_exceeded):
             callback._stops(run)
 
     return hook
@@ -110,7 +111,8 @@ def lightning_callback(
             """Find the CNN and the training's length."""
             cnn = _cnn_inside(pl_module) if model is None else model
             loader, n_batches = trainer.train_dataloader, trainer.num_training_batches
-            count = None if n_batches == float("inf") else int(n_batches)
+            endless = n_batches == float("inf") or trainer.max_epochs == -1
+            count = None if endless else int(n_batches)
             images, workers = getattr(loader, "dataset", None), getattr(loader, "num_workers", None)
             self.watching = prepared(cnn, count, max(1, trainer.max_epochs or 1), length_of(images), workers)
 
@@ -186,9 +188,10 @@ def trainer_callback(
         def on_train_begin(self, args: Any, state: Any, _control: Any, **training: Any) -> None:
             """Find the CNN and the training's length."""
             cnn, loader = training["model"] if model is None else model, training.get("train_dataloader")
-            n_batches = state.max_steps * args.gradient_accumulation_steps
             samples = length_of(getattr(loader, "dataset", None))
-            self.watching = prepared(cnn, n_batches, 1, samples, args.dataloader_num_workers)
+            epochs = 1 if samples is None else state.num_train_epochs
+            n_batches = Fraction(state.max_steps * args.gradient_accumulation_steps, epochs)
+            self.watching = prepared(cnn, n_batches, epochs, samples, args.dataloader_num_workers)
 
         _stoppable = 2  # the control
         on_epoch_begin = _hook("waits")

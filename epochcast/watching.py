@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from fractions import Fraction
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -17,7 +18,7 @@ from epochcast.torch_device import FirstBatch, Team, TorchDevice, images_in, is_
 from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.check import Speed, check
 from predictor.answers.notes import duration, number, percent, usd
-from predictor.answers.options import check_read
+from predictor.answers.options import check_read, options_of
 from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import is_cpu
@@ -146,7 +147,7 @@ def watch(
         GPUs, such as ``["H100 SXM", "T4"]``, on which the iteration is forecast, too: the measured time is an
         anchor, so the training must run on one known GPU and not wait for its loader.
     budget_usd : float, optional
-        What the run may cost, from the first batch on, at `usd_per_hour`.
+        What the run may cost, from the first batch on, at `usd_per_hour`, which is above 0.
     deadline : float or str, optional
         Hours that it may take, or ``"90min"``, ``"6h"``, ``"2d"``.
     on_exceeded : str or callable
@@ -201,9 +202,11 @@ class WatchedLoader:
 
     def __iter__(self) -> Iterator[Any]:
         if self._watch.exceeds(epoch_ends=True) and self._watch.limit.on_exceeded == STOP:
+            limit, elapsed_s = self._watch.limit, self._watch.elapsed_s
+            passed = f"the limit of {limit} is passed"
+            why = passed if limit.is_passed(elapsed_s) else f"another epoch would pass the limit of {limit}"
             raise BudgetExceededError(
-                f"another epoch would pass the limit of {self._watch.limit}: {duration(self._watch.elapsed_s)} are "
-                "gone. Catch this error, or allow more."
+                f"{why}: {limit.spent(elapsed_s)} are gone. Catch this error, or allow more."
             )
         batches = iter(self._loader)
         self._watch.waits()
@@ -229,7 +232,7 @@ class Watch:
     """
 
     model: Any = None
-    n_batches: int | None = None
+    n_batches: int | Fraction | None = None
     epochs: int = 1
     samples: int | None = None
     workers: int | None = None
@@ -266,7 +269,10 @@ class Watch:
                 f"{name} is no option here: the CNN is the model, and its mini-batches are seen."
             )
         check_read(Question.of(None, None, None, dict(self.options)), "watch")
+        self.usd_per_hour = options_of(Question)["usd_per_hour"].checked(self.usd_per_hour)
         self.limit = replace(self.limit)  # which remembers that this run passed it
+        if self.limit.budget_usd is not None and self.usd_per_hour is not None:
+            self.limit.price(self.usd_per_hour, None)
         if is_module(self.model):
             self._device = TorchDevice(self.model)
             self._device.on_first_batch(self.model, partial(setattr, self, "first_batch"))
@@ -277,7 +283,7 @@ class Watch:
         if self._began_at is None:
             self._began_at = self._asked_at
             if self.limit.budget_usd is not None:
-                self.limit.price(self._usd_per_hour())
+                self.limit.price(self._usd_per_hour(), self._gpu())
 
     @property
     def is_unfinished(self) -> bool:
@@ -295,7 +301,7 @@ class Watch:
         if not epoch_ends:
             more_s = self.report_after * fmean(self._times_s) if self._times_s else 0.0
         return self._began_at is not None and self.limit.exceeds(
-            self.elapsed_s + more_s, self.watched, epoch_ends=epoch_ends
+            self.elapsed_s, more_s, self.watched, epoch_ends=epoch_ends
         )
 
     def starts(self, batch: object = None) -> None:
@@ -343,7 +349,8 @@ class Watch:
         predicted_ms, low_ms, high_ms = (getattr(row, name, None) for name in _TIMES)
         why = tuple(self._why(time_ms, waiting, row))
         on = tuple(self._elsewhere(gpu, time_ms, waiting, row, why_not) for gpu in self.on)
-        limit = self.limit.forecast(None if left_s is None else self.elapsed_s + left_s)
+        epoch = -(-self._done // self.n_batches) if self.n_batches else 0
+        limit = self.limit.forecast(self.elapsed_s, left_s, epoch, self.epochs)
         self.watched = Watched(
             *seen, predicted_ms, low_ms, high_ms, why_not, why, left_s, left_usd, limit, on
         )
