@@ -22,6 +22,12 @@ _FIRST = {
     "diff": "fail_over markdown image_size memory_format optimizer n_gpus host",
 }
 _ALL = "epochcast.help_all"
+_ANSWER_OF = {
+    **dict.fromkeys(("predict", "check", "diff"), "predict"),
+    **dict.fromkeys(("compare", "fit-memory"), "compare"),
+    "explain": "explain",
+}
+"""The answer whose options a command takes (`predictor.answers.options.ANSWERS`)."""
 
 
 class ShortHelp(TyperCommand):
@@ -63,6 +69,10 @@ def usage_message(error: Any, called: str) -> str:
     command = error.ctx.command_path if error.ctx is not None else f"epochcast {called}".rstrip()
     shows = f"`{command} --help`"
     if kind == "NoSuchOption":
+        if commands := _commands_with(error.option_name):
+            *others, last = (f"`{own}`" for own in commands)
+            takers = f"{', '.join(others)} and {last}" if others else last
+            return f"{error.option_name} is an option of {takers}, not of `{command}`. Pass it there, or leave it out."
         shown = (parameter for parameter in error.ctx.command.params if not parameter.hidden)
         flags = [name for parameter in shown for name in parameter.opts if name.startswith("-")]
         return _unknown("option", error.option_name, flags, shows)
@@ -80,6 +90,16 @@ def usage_message(error: Any, called: str) -> str:
     if getattr(error, "param", None) is not None and value is not None:
         return _wrong_value(error, value[1], shows)
     return f"{message.rstrip('.')}. {shows} shows what is right."
+
+
+def _commands_with(flag: str) -> list[str]:
+    """The commands that answer with an option of a question or plan; empty for any other."""
+    from predictor.answers.options import options_of
+    from predictor.answers.question import Plan, Question
+
+    options = (*options_of(Question).values(), *options_of(Plan).values())
+    answers = next((option.answers for option in options if flag in option.flags), ())
+    return [command for command, answer in _ANSWER_OF.items() if answer in answers]
 
 
 def _unknown(noun: str, name: str, names: Iterable[str], shows: str) -> str:

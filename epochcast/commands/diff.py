@@ -117,13 +117,15 @@ def _parts(change: Difference) -> list[LayerChange]:
 
 def _markdown(changes: Sequence[Difference]) -> str:
     """A comment for a pull request."""
-    lines = ["| GPU | batch | time | ms | GiB |", "|---|---|---|---|---|"]
+    lines = [f"| GPU | batch | time | ms | GiB{changes[0].of_all} |", "|---|---|---|---|---|"]
     for change in changes:
         percents = [100 * (ratio - 1) for ratio in (change.ratio, change.low, change.high)]
         ratio_in_words = "{:+.1f} % ({:+.1f} to {:+.1f})".format(*percents)
         times = f"{number(change.before.iteration_time_ms)} -> {number(change.after.iteration_time_ms)}"
         memory = f"{change.before.peak_memory_gib:.2f} -> {change.after.peak_memory_gib:.2f}"
-        lines.append(f"| {change.gpu} | {change.batch_size:,} | {ratio_in_words} | {times} | {memory} |")
+        lines.append(
+            f"| {change.gpu}{change.shared} | {change.batch_size:,} | {ratio_in_words} | {times} | {memory} |"
+        )
     if changes[0].layers:
         head = ["| layer | count before | count after | ms |", "|---|---|---|---|"]
         lines += ["", f"On {changes[0].gpu}:", "", *head]

@@ -31,6 +31,7 @@ MEASURED, SPECIFIED = 0.30, 0.45
 They hold 21 of 24 changes of CNNs of another library on an H100, 90 % of 1,464 pairs of CNNs on an H100 and an H200,
 and of 3,396 pairs of torchvision's CNNs on five older GPUs (docs/advice.md)."""
 
+_WAITING = "waiting for the other trainings or the host"
 _MOST_LINES = 5
 _ROUNDING = 1e-9
 _SHOWN = 0.002  # least share of an iteration's GPU time that a layer's change is shown from
@@ -67,8 +68,9 @@ class Difference(Spoken):
 
     `ratio` is the iteration's time after over before, `low` to `high` its 90 % interval; `changed_share` the share of
     the GPU's time in operators that only one of the two has. `class_ms` maps each class of operators to its GPU time
-    before and after. `layers` are ordered by the size of their change; with `rest` they add up to the GPU's time.
-    `usual_batch_size`: no batch size was given.
+    before and after. `layers` are ordered by the size of their change; with `rest` they add up to the GPU's time. Where
+    trainings share the GPU, the first is the time that a training waits, and they add up to the iteration.
+    `usual_batch_size`: no batch size was given. `beside`: what else trains on the GPU, if it differs.
     """
 
     gpu: str
@@ -83,6 +85,7 @@ class Difference(Spoken):
     layers: tuple[LayerChange, ...]
     rest: LayerChange
     usual_batch_size: bool = False
+    beside: str | None = None
 
     def lines(self) -> list[str]:
         """The layers that change most, a line each."""
@@ -91,6 +94,17 @@ class Difference(Spoken):
             f"{number(layer.after_ms)} ms"
             for layer in self.layers[:_MOST_LINES]
         ]
+
+    @property
+    def shared(self) -> str:
+        """With whom the training shares its GPU, as the end of a phrase; empty if with none."""
+        together = f", one of {self.before.per_gpu} trainings on the GPU" * (self.before.per_gpu > 1)
+        return f", beside {self.beside}" if self.beside else together
+
+    @property
+    def of_all(self) -> str:
+        """That memory is of all trainings which share the GPU; empty of one."""
+        return f" for all {self.before.per_gpu}" * (self.before.per_gpu > 1)
 
     @property
     def is_sure(self) -> bool:
@@ -105,12 +119,12 @@ class Difference(Spoken):
         gib = self.after.peak_memory_gib - self.before.peak_memory_gib
         times = f"{number(self.before.iteration_time_ms)} -> {number(self.after.iteration_time_ms)} ms"
         fits = "" if self.after.fits_in_memory else ", which does not fit"
-        about = f"{self.gpu}, {batch_in_words(self.batch_size, is_usual=self.usual_batch_size)}"
+        about = f"{self.gpu}, {batch_in_words(self.batch_size, is_usual=self.usual_batch_size)}{self.shared}"
         if self.low == self.high:
             same = number(self.after.iteration_time_ms)
             return f"{about}: the same operators, {same} ms."
         unsure = "" if self.is_sure else "; too small to be sure of its sign"
-        return f"{about}: {change:+.1f} % time ({span}), {times}, {gib:+.2f} GiB{fits}{unsure}."
+        return f"{about}: {change:+.1f} % time ({span}), {times}, {gib:+.2f} GiB{self.of_all}{fits}{unsure}."
 
 
 def diff(before: Question, after: Question) -> list[Difference]:
@@ -138,6 +152,7 @@ def diff(before: Question, after: Question) -> list[Difference]:
         replace(
             _difference(row_before, row_after, splits_before[key], splits_after[key]),
             usual_batch_size=not asked,
+            beside=before.beside,
         )
         for row_before, row_after in zip(*own, strict=True)
         for key in [(row_before.gpu, row_before.local_batch_size)]
@@ -243,6 +258,10 @@ def _difference(
     of_no_layer = LayerChange("of no one layer", 0, 0, *apart)
     shown, rest = layers[:n_shown], layers[n_shown:]
     (shown if of_no_layer.moved_ms > _ROUNDING * max(sums) else rest).append(of_no_layer)
+    shown.sort(key=lambda layer: -layer.moved_ms)
+    if shown and before.per_gpu > 1:
+        waits = (row.iteration_time_ms - ms for row, ms in zip((before, after), sums, strict=True))
+        shown.insert(0, LayerChange(_WAITING, 0, 0, *waits))
     ratio = after.iteration_time_ms / before.iteration_time_ms
     per_share = MEASURED if "layer-times" in after.method and "layer-times" in before.method else SPECIFIED
     half_width = math.hypot(NOISE, per_share * changed) if changed or not math.isclose(ratio, 1.0) else 0.0
@@ -259,6 +278,6 @@ def _difference(
             name: (split_before.class_ms.get(name, 0.0), split_after.class_ms.get(name, 0.0))
             for name in {**split_before.class_ms, **split_after.class_ms}
         },
-        layers=tuple(sorted(shown, key=lambda layer: -layer.moved_ms)),
+        layers=tuple(shown),
         rest=LayerChange.rest(rest),
     )

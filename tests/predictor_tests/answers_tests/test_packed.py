@@ -109,6 +109,14 @@ def test_a_speed_a_change_and_a_plan_are_those_of_a_training_beside_others():
     normal_ms = check(beside, Speed(iteration_time_ms=20.0)).normal_ms
     [change] = diff(beside, replace(beside, cnn="resnet34"))
     assert (normal_ms, change.before) == (row.iteration_time_ms, row)
+    assert sum(layer.after_ms for layer in (*change.layers, change.rest)) == pytest.approx(
+        change.after.iteration_time_ms
+    )
+    assert "batch 128, beside resnet50@224:64: " in change.sentence.replace("\n", " ")
+    assert change.sentence.endswith("GiB for all 2.")
+    equal = Question(**SMALL, per_gpu=4)
+    [change] = diff(equal, replace(equal, cnn="resnet34"))
+    assert "one of 4 trainings on the GPU: " in change.sentence
     plan = fit_memory(Question(**SMALL, per_gpu=4))
     assert f"{plan.best.row.peak_memory_gib:.1f} of 79.65 GiB for all 4 trainings" in plan.sentence
 
