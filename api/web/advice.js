@@ -129,6 +129,7 @@ function planWords({ row, parts, recomputed, optimizer, memory_gib, slower, conc
     (parts > 1 || blocks) && t("plan_slower", { change: percent(slower) }),
     `${duration(3600 * row.total_time_h)} (${durations(...[row.total_low_h, row.total_high_h, row.total_time_h].map((h) => 3600 * h))})`,
     row.total_cost_usd !== null && `${dollars(row.total_cost_usd)} (${number(row.total_low_usd)}–${number(row.total_high_usd)})`,
+    row.trials > 1 && t("plan_trials", { n: count(row.trials) }),
   ];
   const where = t("on_gpu", { gpu: [`${count(row.gpus_used)}x ${shortGpu(row.gpu)}`, row.offer].filter(Boolean).join(", ") });
   return `${ways.filter(Boolean).join(" + ")}: ${facts.filter(Boolean).join(", ")} ${where}`;

@@ -18,14 +18,14 @@ import numpy as np
 
 from predictor.answers.bounds import operator_roofline_ms
 from predictor.answers.changes import fast_training, in_mode
-from predictor.answers.compare import Comparer, Priced
+from predictor.answers.compare import Comparer, Priced, with_trials
 from predictor.answers.notes import Spoken, duration_estimate, estimate, percent
 from predictor.answers.options import options_of
 from predictor.answers.question import MiniBatch, Plan, Question, named
 from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, short_offer
 from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import Gpu, find_gpu, precisions_of, short_name
-from predictor.catalogue.modes import Mode, mode_in_words
+from predictor.catalogue.modes import MAX_PER_GPU, Mode, mode_in_words
 from predictor.checks import positive_number
 from predictor.cnns.blocks import Block, block_levels
 from predictor.cnns.layer_table import LayerTable, Step
@@ -102,14 +102,15 @@ class MemoryPlan:
             usd for usd in (row.total_cost_usd, row.total_low_usd, row.total_high_usd) if usd is not None
         ]
         time += f", US$ {estimate(*costs)}" if len(costs) == 3 else ""
-        time += f" for {'an epoch' if row.epochs == 1 else f'{row.epochs:,} epochs'}"
+        time += f" for all {row.trials:,} trainings of" if row.trials > 1 else " for"
+        time += " an epoch" if row.epochs == 1 else f" {row.epochs:,} epochs"
         if row.epoch_time_s is None:
             time = f"{estimate(row.iteration_time_ms, row.low_ms, row.high_ms)} ms an iteration"
         gpu = find_gpu(row.gpu)
         is_whole = self.memory_gib == gpu.driver_memory_gib
         memory = gpu.memory_in_words if is_whole else f"{self.memory_gib:g} GiB"
         words = f"{' + '.join(changes)}: {row.peak_memory_gib:.1f} of {memory}"
-        words += f" for all {row.per_gpu} trainings" * (row.per_gpu > 1)
+        words += f" for the {row.per_gpu} trainings on each GPU" * (row.per_gpu > 1)
         words += f", {self._slower_in_words}" * bool(self.parts > 1 or blocks)
         machine = f"{row.gpus_used}x {short_name(row.gpu)}"
         machine += "" if row.usd_per_hour is None else f" at {short_offer(row.offer)}"
@@ -249,6 +250,8 @@ class _Search:
              f" {question.framework!r}: memory is estimated, and plans are written, for pytorch."),
             ("batch_sizes", sizes is None or len(sizes) != 1,
              " is missing, or several: a plan keeps the mini-batch of the training. Pass one."),
+            ("per_gpu", question.per_gpu == "auto",
+             f" 'auto': a plan fits the memory of a number of trainings. Pass 1 to {MAX_PER_GPU}."),
         )  # fmt: skip
         for name, is_wrong, words in refusals:
             if is_wrong:
@@ -261,8 +264,9 @@ class _Search:
             gpu.name: replace(gpu, driver_memory_mib=1024 * most) if most < gpu.driver_memory_gib else gpu
             for gpu, _ in resolved.devices
         }
+        of_trials = with_trials(plan, question)
         if resolved.samples is not None:
-            return cls(question, plan, gpus, allow)
+            return cls(question, of_trials, gpus, allow)
         of_training = [name for name in options_of(Plan) if getattr(plan, name) != getattr(Plan(), name)]
         for name in (*of_training, "usd_per_hour"):
             if name in of_training or question.usd_per_hour is not None:
@@ -270,7 +274,7 @@ class _Search:
                     f"{named(name)} is of a whole training, which needs the samples of an epoch. "
                     f"Pass {named('samples')} or {named('data_set')}, too, or leave it out."
                 ).about(name)
-        return cls(replace(question, samples=sizes[0]), plan, gpus, allow, of_iteration=True)
+        return cls(replace(question, samples=sizes[0]), of_trials, gpus, allow, of_iteration=True)
 
     def variants(self) -> Iterator[_Variant]:
         """The training as asked, then what is allowed: another optimizer, and ever smaller images."""

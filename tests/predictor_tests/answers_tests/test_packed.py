@@ -118,7 +118,13 @@ def test_a_speed_a_change_and_a_plan_are_those_of_a_training_beside_others():
     [change] = diff(equal, replace(equal, cnn="resnet34"))
     assert "one of 4 trainings on the GPU: " in change.sentence
     plan = fit_memory(Question(**SMALL, per_gpu=4))
-    assert f"{plan.best.row.peak_memory_gib:.1f} of 79.65 GiB for all 4 trainings" in plan.sentence
+    assert (
+        f"{plan.best.row.peak_memory_gib:.1f} of 79.65 GiB for the 4 trainings on each GPU" in plan.sentence
+    )
+    search = Question(**SMALL, data_set="cifar100", per_gpu=4)
+    assert " for all 20 trainings of 2 epochs on " in fit_memory(search, Plan(epochs=2, trials=20)).sentence
+    with pytest.raises(SchemaError, match="Pass 1 to 8"):
+        fit_memory(replace(search, per_gpu="auto"), Plan(trials=20))
 
 
 @each_row
