@@ -45,15 +45,18 @@ _BEWARE: "dict[Kind, str]" = {
 
 
 def print_notes_below(
-    records: Records, about: Iterable[str], notes: Iterable[Note], verbose: bool | None
+    records: Records, about: Iterable[str], question: "Question", notes: Iterable[Note], verbose: bool | None
 ) -> None:
-    """Print what is trained (`about`), what a table's marks mean, and the three notes that matter most; or all.
+    """Print what is trained (`about`) in which mode, a table's marks, and the three notes that matter most; or all.
 
     `verbose`: all; False names the flag for it, None does not.
     """
+    from predictor.answers.resolved import ResolvedQuestion
+
     first = records[0]
     modes = [first["framework"]] if first["framework"] != "pytorch" else []
     modes += [" or ".join({mode_in_words(row["precision"], row["memory_format"]): None for row in records})]
+    modes += ResolvedQuestion.of(question).habits.in_words
     loading = [] if any(row["loading_time_ms"] is not None for row in records) else ["without image loading"]
     is_dated = any(row["priced_on"] for row in records) or all(row["cost_usd"] is None for row in records)
     dates = [] if is_dated else [price_dates(records)]
@@ -125,7 +128,7 @@ def _shared_notes(records: Records, question: "Question", start_is: str) -> list
     return [
         *beware(reason for row in records for reason in row["extrapolates"]),
         *notes_of(Priority.BEWARE, *ResolvedQuestion.of(question).other_forms),
-        *notes_of(Priority.LIMIT, _host(records)),
+        *notes_of(Priority.LIMIT, _host(records, question)),
         *notes_of(priority, _start(records, question, start_is)),
     ]
 
@@ -182,7 +185,7 @@ def _remedy(records: Records) -> str:
     return f"To narrow the interval: {remedies.most_common(1)[0][0]}." if remedies else ""
 
 
-def _host(records: Records) -> str:
+def _host(records: Records, question: "Question") -> str:
     bound = [row for row in records if row["bottleneck"] == "host"]
     if not bound:
         return ""
@@ -190,7 +193,8 @@ def _host(records: Records) -> str:
 
     beside = any(row["iteration_time_ms"] != row["training_time_ms"] for row in bound)
     workers = f", {host_beside_workers():g} times as long beside workers as without" if beside else ""
-    graph = "" if bound[0]["framework"] == "chainer" else " or --capture graph"  # Chainer captures none
+    captures_none = bound[0]["framework"] == "chainer" or question.detect_anomaly
+    graph = "" if captures_none else " or --capture graph"
     return (
         f"Host-bound: the host takes longer to enqueue the kernels than the GPU to run them{workers}. "
         f"A larger batch{graph} helps; a faster GPU does not."

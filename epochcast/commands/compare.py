@@ -82,7 +82,7 @@ def show_comparison(comparison: "Comparison", plan: Plan, question: Question, ve
         *notes_of(Priority.DETAIL, uncounted),
         *notes_of(Priority.VERBOSE, comparison.scope, f"{below.price_dates(records).capitalize()}."),
     ]
-    below.print_notes_below(shown, _training(records, question), notes, verbose)
+    below.print_notes_below(shown, _training(records, question), question, notes, verbose)
 
 
 def _training(records: Sequence[Record], question: Question) -> list[str]:

@@ -125,7 +125,7 @@ def show_prediction(prediction: "Answer", question: Question, verbose: bool | No
     notes += notes_of(Priority.VERBOSE, prediction.scope, f"{price_dates(records).capitalize()}.")
     about = [tables.title(*some_cnn, as_list(question.cnn))] if len({r["cnn"] for r in records}) == 1 else []
     about += [data] if data else []
-    print_notes_below(records, about, notes, verbose)
+    print_notes_below(records, about, question, notes, verbose)
 
 
 def sentence_of(records: Sequence[Record], question: Question) -> str:

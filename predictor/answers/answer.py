@@ -502,11 +502,11 @@ def scope_of(
     validated = f"an approximate forward pass over {question.validation_samples:,} validation samples"
     validation = validated if question.validation_samples else "no validation pass"
     words = [question.framework, precisions, formats, question.capture, question.optimizer]
+    words += ["autotune"] * question.autotune + resolved.habits.in_words
     sentences = [
         *(f"{gpu}." for gpu in resolved.left_out),
         f"Covers the training pass (forward, backward, weight update) on {_gpus(question)}; {loading}.",
-        f"Mode: {', '.join([*words, *(['autotune'] if question.autotune else [])])}. "
-        f"Host: {', '.join(dict.fromkeys(columns['host']))}.",
+        f"Mode: {', '.join(words)}. Host: {', '.join(dict.fromkeys(columns['host']))}.",
         *([_PACKED.format(f"{question.per_gpu} trainings")] * (question.per_gpu not in (1, "auto"))),
         *([_PACKED.format("the trainings that share it")] * (question.per_gpu == "auto")),
         *([_PACKED.format(f"this training and {question.beside}")] if question.beside else []),

@@ -582,10 +582,12 @@ class Comparer:
     def compiled(self, trainings: Priced, best: int, fast: int) -> Compiled | None:
         """The best training under torch.compile, and in the GPU's fastest mode, too, at place `fast` (-1: none).
 
-        None if it is asked for already, not predicted, or several GPUs train together, or trainings on one GPU.
+        None if it is asked for already, not predicted, or several GPUs train together, or trainings on one GPU, or
+        switches are on that are those of eager mode.
         """
         resolved, usual, answers = self.resolved, trainings.rows.iterations, trainings.answers
-        if resolved.question.capture != "eager" or usual.n_gpus[best] * usual.per_gpu[best] > 1:
+        stays = resolved.question.capture != "eager" or any(resolved.habits)
+        if stays or usual.n_gpus[best] * usual.per_gpu[best] > 1:
             return None
         device, machine = int(trainings.device[best]), int(trainings.machine[best])
         compiling = replace(resolved.training, capture="compile")

@@ -209,8 +209,9 @@ class ResolvedQuestion:
         question = self.question
         habits = Habits(question.deterministic, question.detect_anomaly)
         how = [question.framework, question.capture, *[question.method] * question.is_whole]
-        if any(habits) and (how[0] != "pytorch" or how[1] in COMPILED or question.is_whole):
-            name = next(name for name, is_on in habits._asdict().items() if is_on)
+        name = "detect_anomaly" if habits.detect_anomaly else "deterministic"  # the former waits: in no graph
+        is_captured = how[1] != "eager" if habits.detect_anomaly else how[1] in COMPILED
+        if any(habits) and (how[0] != "pytorch" or is_captured or question.is_whole):
             raise SchemaError(
                 f"{named(name)} is a switch of PyTorch's eager mode, and asked is {', '.join(how)}. Leave it out."
             ).about(name)

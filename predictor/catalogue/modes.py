@@ -34,6 +34,11 @@ class Habits(NamedTuple):
     deterministic: bool = False
     detect_anomaly: bool = False
 
+    @property
+    def in_words(self) -> list[str]:
+        """Words for those that are on."""
+        return ["deterministic algorithms"] * self.deterministic + ["anomaly detection"] * self.detect_anomaly
+
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "nadam", "rmsprop", "adadelta", "adagrad", "lamb")
 FLOAT32_MATMUL_PRECISIONS = ("highest", "high")

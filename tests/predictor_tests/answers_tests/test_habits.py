@@ -120,3 +120,8 @@ def test_a_log_shows_the_switches_that_pytorch_warns_of(option, tmp_path):
 def test_switches_of_eager_pytorch_are_refused_elsewhere(mode):
     with pytest.raises(SchemaError, match="deterministic is a switch of PyTorch's eager mode"):
         epochcast.predict("resnet50", "H200", 64, deterministic=True, **dict([mode.split("=")]))
+
+
+def test_anomaly_detection_waits_for_the_gpu_and_so_is_in_no_captured_graph():
+    with pytest.raises(SchemaError, match="detect_anomaly is a switch of PyTorch's eager mode"):
+        epochcast.predict("resnet50", "H200", 64, deterministic=True, detect_anomaly=True, capture="graph")
