@@ -91,13 +91,13 @@ function field(id, key, control) {
 const milliseconds = (ms) => duration(ms / 1000);
 
 /** The verdict, and the likeliest causes with what mends them, in the service's English. */
-function checked({ verdict, measured_ms, normal_ms, low_ms, high_ms, causes }) {
+function checked({ verdict, measured_ms, normal_ms, low_ms, high_ms, causes, sharing }) {
   const values = { factor: number(measured_ms / normal_ms, 2), measured: milliseconds(measured_ms), normal: milliseconds(normal_ms), interval: durations(low_ms / 1000, high_ms / 1000, normal_ms / 1000) };
   const items = causes.slice(0, MOST_CAUSES).map(({ name, probability, what, remedy, saved_h, saved_usd }) => {
     const saved = saved_h > 0 ? ` ${t("saves", { saved: [duration(3600 * saved_h), saved_usd === null ? "" : dollars(saved_usd)].filter(Boolean).join(", ") })}` : "";
     return make("li", {}, `${share(probability)} %: ${t(`cause_${name}`)}.${saved} `, make("small", { lang: "en", text: `${what}. ${remedy}` }));
   });
-  return [make("p", { text: t(`check_${verdict}`, values) }), make("ul", { class: "facts" }, ...items)];
+  return [make("p", {}, t(`check_${verdict}`, values), sharing && make("small", { lang: "en", text: ` (${sharing})` })), make("ul", { class: "facts" }, ...items)];
 }
 
 /** The plan, what it is without each concession, and its lines of PyTorch. */

@@ -35,6 +35,7 @@ from predictor.answers.notes import (
     percent,
     rounded,
     rounded_duration,
+    sharing_in_words,
     usd,
 )
 from predictor.answers.options import check_options, option
@@ -136,7 +137,7 @@ class Checkup(Spoken):
     iteration as asked; ``unsure`` inside an interval that spans more than three times, and `why` says what makes it
     wide. `causes` are ranked by probability; inside the interval there are only DataParallel, switches and loops that
     were asked.
-    `usual_batch_size`: no batch size was given, and the CNN's usual one was taken.
+    `usual_batch_size`: no batch size was given, and the CNN's usual one was taken. `sharing`: who shares the GPU.
     """
 
     verdict: str
@@ -149,6 +150,7 @@ class Checkup(Spoken):
     causes: tuple[Cause, ...]
     why: str | None = None
     usual_batch_size: bool = False
+    sharing: str = ""
 
     @property
     def factor(self) -> float:
@@ -161,6 +163,7 @@ class Checkup(Spoken):
         normal = f"normal is {estimate(self.normal_ms, self.low_ms, self.high_ms)}"
         batch = batch_in_words(self.batch_size, is_usual=self.usual_batch_size)
         speed = f"{number(self.measured_ms)} ms an iteration at {batch} on {self.gpu}"
+        speed += f", {self.sharing}" if self.sharing else ""
         if self.verdict == "normal":
             return f"Normal: {speed}, {normal}."
         if self.verdict == "unsure":
@@ -258,7 +261,8 @@ def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
     causes, why = tuple(_paid_for(checked)) if verdict == "normal" else _ranked(checked, epochs), None
     if verdict == "normal" and row.high_ms > _TELLING * row.low_ms:
         verdict, why = "unsure", _why_wide(row)
-    return Checkup(verdict, *times, gpu, row.batch_size, causes, why)
+    sharing = sharing_in_words(row.per_gpu, question.beside)
+    return Checkup(verdict, *times, gpu, row.batch_size, causes, why, sharing=sharing)
 
 
 def _why_wide(row: PredictionRow) -> str:

@@ -15,7 +15,7 @@ from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.bounds import operator_roofline_ms
 from predictor.answers.explain import class_times_ms
 from predictor.answers.grid import forecasts_of, usual_batch_size
-from predictor.answers.notes import Spoken, batch_in_words, number
+from predictor.answers.notes import Spoken, batch_in_words, number, sharing_in_words
 from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion
 from predictor.errors import SchemaError
@@ -98,8 +98,8 @@ class Difference(Spoken):
     @property
     def shared(self) -> str:
         """With whom the training shares its GPU, as the end of a phrase; empty if with none."""
-        together = f", one of {self.before.per_gpu} trainings on the GPU" * (self.before.per_gpu > 1)
-        return f", beside {self.beside}" if self.beside else together
+        sharing = sharing_in_words(self.before.per_gpu, self.beside)
+        return f", {sharing}" if sharing else ""
 
     @property
     def of_all(self) -> str:

@@ -105,6 +105,11 @@ def batch_in_words(batch_size: int, *, is_usual: bool) -> str:
     return f"batch {batch_size:,}" + " (the usual one, since none is given)" * is_usual
 
 
+def sharing_in_words(per_gpu: int, beside: str | None) -> str:
+    """With whom a training shares its GPU: ``one of 4 trainings on the GPU``; empty if with none."""
+    return f"beside {beside}" if beside else f"one of {per_gpu} trainings on the GPU" * (per_gpu > 1)
+
+
 def notes_of(priority: Priority, *texts: str) -> list[Note]:
     """A note of this priority for each text that is not empty."""
     return [Note(priority, text) for text in texts if text]

@@ -106,9 +106,12 @@ def test_hosts_and_loaders_take_turns_where_an_offer_has_few_vcpus(tmp_path):
 def test_a_speed_a_change_and_a_plan_are_those_of_a_training_beside_others():
     beside = Question(**SMALL, beside="resnet50@224:64")
     row = predict(**SMALL, beside="resnet50@224:64")[0]
-    normal_ms = check(beside, Speed(iteration_time_ms=20.0)).normal_ms
+    speed = Speed(iteration_time_ms=20.0)
+    checkup, equal = check(beside, speed), check(Question(**SMALL, per_gpu=4), speed)
+    assert f"on {H100}, beside resnet50@224:64, normal is" in checkup.sentence
+    assert f"on {H100}, one of 4 trainings on the GPU, normal is" in equal.sentence
     [change] = diff(beside, replace(beside, cnn="resnet34"))
-    assert (normal_ms, change.before) == (row.iteration_time_ms, row)
+    assert (checkup.normal_ms, change.before) == (row.iteration_time_ms, row)
     assert sum(layer.after_ms for layer in (*change.layers, change.rest)) == pytest.approx(
         change.after.iteration_time_ms
     )
