@@ -36,7 +36,7 @@ function decided(verdict, rows, limits, apply) {
     make(
       "dl",
       { class: "figures" },
-      figure(t("time_of", { epochs: epochCount(row.epochs) }), duration(3600 * best.total_time_h), hours(best)),
+      figure([t("time_of", { epochs: epochCount(row.epochs) }), row.trials > 1 ? t("plan_trials", { n: count(row.trials) }) : ""].filter(Boolean).join(" "), duration(3600 * best.total_time_h), hours(best)),
       best.total_cost_usd === null ? null : figure(t("total_cost"), dollars(best.total_cost_usd), usd(best)),
     ),
     ...notes(verdict, limits),
