@@ -101,6 +101,7 @@ function facts(found) {
     if (law.k_s !== null) told.push(t("fact_law_epoch", { k: duration(law.k_s) }));
   }
   for (const paid of found.pays_for) told.push(t("fact_pays", { ...paid, ms: number(paid.saves_ms.at(-1)) }));
+  if (found.pays_for.length > 1) told.push(t("fact_pays_each"));
   for (const form of found.forms) told.push(t("fact_form", { ...form, ms: number(form.ms), best_ms: number(form.best_ms), saves_ms: number(form.saves_ms) }));
   for (const each of found.switches.slice(0, MOST_SWITCHES)) {
     const values = { low: each.from_batch_size, high: each.to_batch_size, factor: number(each.factor) };

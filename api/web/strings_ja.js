@@ -283,6 +283,7 @@ export default {
   fact_whole: "{method} は反復全体の時間だけを予測します。棒は式の各項で、負の項もあります。GPU とホストの時間は分けられません。",
   fact_switch: "{layer}：バッチサイズ {low} から {high} で画像あたりの時間が {factor} 倍になります（{before} → {after}）。",
   fact_pays: "{ms} ms の負担: {effect}。{remedy}。",
+  fact_pays_each: "それぞれ、その一つだけを外した場合の短縮です。合計はできません。",
   fact_form: "{form}（{layer} など {count} 層）: {ms} ms、{best} では {best_ms} ms（CNN 全体で {saves_ms} ms 短縮）。",
   fact_switch_alone: "{layer}：バッチサイズ {low} から {high} で画像あたりの時間が {factor} 倍になります。",
   to: "{low}～{high}",

@@ -151,9 +151,8 @@ def parallel_changes(question: Question) -> Iterator[Change]:
 
 _HABITS = {
     "deterministic": (
-        "deterministic algorithms fill each new tensor, and resize bilinearly by indices",
-        "Set torch.utils.deterministic.fill_uninitialized_memory = False, which keeps them deterministic, and resize "
-        "by mode='nearest'",
+        "deterministic algorithms fill each new tensor",
+        "Set torch.utils.deterministic.fill_uninitialized_memory = False, which keeps them deterministic",
     ),
     "detect_anomaly": (
         "anomaly detection looks for NaN in each gradient",
@@ -162,15 +161,24 @@ _HABITS = {
 }
 """What PyTorch's switches do, and what to do instead."""
 
+_OF_RESIZING = ", and resize bilinearly by indices", ", and resize by mode='nearest'"
 
-def habits_of(question: Question) -> Iterator[Change]:
-    """What the training pays for, each left out: switches, and of a recorded step waits and loops over tensors."""
+
+def _switch_in_words(name: str, table: LayerTable) -> tuple[str, str]:
+    """What a switch does to this CNN, and what to do instead."""
+    effect, remedy = _HABITS[name]
+    resizes = name == "deterministic" and any(layer.type == "upsample" for layer in table)
+    return effect + _OF_RESIZING[0] * resizes, remedy + _OF_RESIZING[1] * resizes
+
+
+def habits_of(question: Question, table: LayerTable) -> Iterator[Change]:
+    """What this CNN's training pays for, each left out: switches, of a recorded step waits and loops over tensors."""
     step = question.step
     for name in Habits._fields:
         if getattr(question, name):
             off: dict[str, Any] = {name: False}
             changed = replace(question, cnn=_with_step(question, **{name: None}), **off)
-            yield Change(name, *_HABITS[name], changed)
+            yield Change(name, *_switch_in_words(name, table), changed)
     of_scaler = question.precision == "amp_fp16"
     waits = 0 if step is None else (step.update_waits or 0) - of_scaler
     if waits > 0:
@@ -180,7 +188,7 @@ def habits_of(question: Question) -> Iterator[Change]:
         cnns = _with_step(question, update_waits=None)
         yield Change("waits", effect, "Read losses every hundred iterations", replace(question, cnn=cnns))
     if step is not None and step.optimizer_form == "loop" and UPDATES[question.optimizer].form != "loop":
-        tensors = trained_tensors(ResolvedQuestion.of(question).tables[0])
+        tensors = trained_tensors(table)
         beside = max(0, round((step.beside or 0) - ONE_BY_ONE * tensors)) or None
         cnns = _with_step(question, optimizer_form="foreach", beside=beside)
         effect, remedy = (
@@ -193,7 +201,9 @@ def habits_of(question: Question) -> Iterator[Change]:
 def habit_changes(question: Question) -> Iterator[Change]:
     """PyTorch's switches that are off, each on."""
     if question.framework == "pytorch" and question.capture == "eager" and not question.is_whole:
-        for name, (effect, remedy) in _HABITS.items():
+        [table] = ResolvedQuestion.of(question).tables
+        for name in Habits._fields:
+            effect, remedy = _switch_in_words(name, table)
             on: dict[str, Any] = {name: True}
             if not getattr(question, name):
                 yield Change(name, effect, f"{remedy}.", replace(question, **on))

@@ -277,8 +277,9 @@ def _paid_for(checked: _Checked) -> Iterator[Cause]:
     """How much faster the training is without the DataParallel, switches and loops that were asked about."""
     question = checked.question
     replicas = parallel_changes(question) if question.parallel == "dp" else ()
-    words = "nn.DataParallel waits for one interpreter"
-    for change in (*(replace(change, what=words, remedy="DDP") for change in replicas), *habits_of(question)):
+    words, [table] = "nn.DataParallel waits for one interpreter", ResolvedQuestion.of(question).tables
+    replaced = (replace(change, what=words, remedy="DDP") for change in replicas)
+    for change in (*replaced, *habits_of(question, table)):
         row = change.row()
         times = row.iteration_time_ms, row.low_ms, row.high_ms
         faster = checked.row.iteration_time_ms / row.iteration_time_ms

@@ -399,7 +399,7 @@ def _parts(subject: _Subject, forecast: IterationForecast) -> tuple[PartEffect, 
 def _payments(subject: _Subject, forecast: IterationForecast) -> Iterator[Payment]:
     """What the training's habits cost, each against the same question without it."""
     position, subject = subject.resolved.tables.index(subject.table), subject.without_anchors()
-    for change in habits_of(subject.resolved.question):
+    for change in habits_of(subject.resolved.question, subject.table):
         resolved = ResolvedQuestion.of(change.question)
         without = replace(subject, resolved=resolved, table=resolved.tables[position]).forecast()
         share = without.iteration_time_ms / subject.forecast().iteration_time_ms

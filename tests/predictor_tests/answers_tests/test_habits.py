@@ -10,6 +10,7 @@ from predictor.answers.answer import answer
 from predictor.answers.explain import explain
 from predictor.answers.question import Question
 from predictor.cnns.layer_csv import read_layer_table_csv
+from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.errors import SchemaError
 
 MEASURED = pd.read_csv(Path(__file__).parents[3] / "benchmarks" / "switches_h100_h200.csv")
@@ -86,6 +87,17 @@ def test_the_ratio_of_two_modes_is_uncertain_where_the_host_bounds_both(cnn, hab
         [explanation], _ = explain(Question.of(cnn, ["H200"], [size], dict.fromkeys(habits, True)))
         for mode in explanation.other_modes:
             assert mode.low[0] < 0.95 * mode.factor[0] < 0.95**2 * mode.high[0], mode
+
+
+@pytest.mark.parametrize("type_", ["upsample", "upsample_nearest"])
+def test_deterministic_algorithms_resize_by_indices_only_what_a_cnn_resizes_bilinearly(type_):
+    maps = {"in_channels": 64, "out_channels": 64, "in_height": 28, "in_width": 28}
+    norm = Layer(0, "norm", "batch_norm", **maps, out_height=28, out_width=28, parameters=128)
+    up = Layer(1, "up", type_, **maps, out_height=56, out_width=56)
+    table = LayerTable("cnn", 28, (norm, up))
+    [explanation], _ = explain(Question.of([table], ["H200"], [64], {"deterministic": True}))
+    [paid] = explanation.pays_for
+    assert ["resize" in paid.effect, "resize" in paid.remedy] == [type_ == "upsample"] * 2
 
 
 @pytest.mark.parametrize(("name", "time_ms"), [("deterministic", 57), ("detect_anomaly", 105)])
