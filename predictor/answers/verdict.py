@@ -229,9 +229,10 @@ def does_not_fit(rows: Sequence[ComparisonRow]) -> Verdict:
     holds = (
         f"{short_name(roomiest.gpu)} holds the most, batch {most:,}" if most else "none holds a single image"
     )
+    shared = f" for {roomiest.per_gpu} trainings on each GPU" * (roomiest.per_gpu > 1)
     sentence = (
-        f"Does not fit: batch {roomiest.batch_size:,} needs {roomiest.peak_memory_gib:.1f} GiB, more than fits "
-        f"on any of these GPUs; {holds}."
+        f"Does not fit: batch {roomiest.batch_size:,} needs {roomiest.peak_memory_gib:.1f} GiB{shared}, more than "
+        f"fits on any of these GPUs; {holds}."
     )
     empty: dict[str, None] = dict.fromkeys(Verdict.__dataclass_fields__)
     return Verdict(**empty | {"sentence": sentence, "binding": ("memory",), "hints": ()})  # type: ignore[arg-type]

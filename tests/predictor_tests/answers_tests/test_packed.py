@@ -177,6 +177,8 @@ def test_a_plan_bills_the_trainings_that_there_are_and_a_last_round_of_fewer_as_
     assert "On each GPU the trainings that share it take turns" in planned("auto", 5).scope
     with pytest.raises(OutOfRangeError, match="there are 3 trainings"):
         planned(4, 3)
+    large = compare(Question("vgg16", "T4", 64, data_set="imagenet", per_gpu=8))
+    assert "GiB for 8 trainings on each GPU, more than fits" in large.verdict.sentence
     unpriced = compare(Question(**SMALL, data_set="cifar100", per_gpu=4, spot=True, provider="lambda"))
     assert "at no known price. 4 trainings" in unpriced.verdict.sentence
     assert " x faster than one at a time" in unpriced.verdict.sentence
