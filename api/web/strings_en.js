@@ -283,7 +283,7 @@ export default {
   fact_whole: "{method} predicts whole iterations: the bars are the summands of its law, some below zero. It does not tell the GPU's time from the host's.",
   fact_switch: "{layer}: from batch size {low} to {high} the time per image changes by a factor of {factor} ({before} → {after}).",
   fact_pays: "Pays {ms} ms: {effect}. {remedy}.",
-  fact_pays_each: "Each is what leaving out that one alone saves; they do not add up.",
+  fact_pays_each: "A time is what leaving out only that habit saves; they do not add up.",
   fact_form: "{form}, {count} layers such as {layer}: {ms} ms; {best} {best_ms} ms, and the whole CNN takes {saves_ms} ms less.",
   fact_switch_alone: "{layer}: from batch size {low} to {high} the time per image changes by a factor of {factor}.",
   to: "{low} to {high}",

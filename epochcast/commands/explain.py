@@ -40,7 +40,7 @@ _RANK_OF_CLASS = 2  # of the third longest class; shorter ones are left out firs
 _ALWAYS_SHOWN = 2
 _MOST_FACTORS = 6
 _MOST_OF_NAME = 32
-_EACH_ALONE = "Each is what leaving out that one alone saves; they do not add up."
+_ONLY_ONE = "A time is what leaving out only that habit saves; they do not add up."
 _PASSES = {"forward": ("forward",), "again": ("recomputed",), "back": ("backward_input", "backward_weight")}
 _BOUNDS = {
     "host": "the host takes longer to enqueue the kernels than the GPU to run them: a larger batch, a captured graph "
@@ -163,7 +163,7 @@ def _show(explanation: "Explanation", cnns: Sequence[object], verbose: bool | No
     kernels = _kernel_changes(explanation.switches)
     habits, forms = explanation.pays_for, " ".join(map(str, explanation.forms))
     pays = [f"Pays {number(paid.saves_ms[-1])} ms: {paid.effect}. {paid.remedy}." for paid in habits]
-    pays += [_EACH_ALONE] * (len(habits) > 1)
+    pays += [_ONLY_ONE] * (len(habits) > 1)
     notes = [
         *beware(chain.from_iterable(explanation.extrapolates)),
         *notes_of(Priority.LIMIT, " ".join(pays), f"Dear forms: {forms}" if forms else "", _law(explanation)),
