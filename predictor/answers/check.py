@@ -244,14 +244,16 @@ def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
     A cause's likelihood is log-normal around the answer with that cause, as wide as the answer's interval. The odds
     before the measurement are stated (loading three times as likely as any other), and the posterior is their product.
     """
+    resolved = ResolvedQuestion.of(question)
+    n_trainings = len(resolved.tables) * len(resolved.devices) * len(question.batch_sizes or [1])
+    if n_trainings != 1:
+        asks = f"a speed is that of one training, and this asks about {n_trainings}"
+        raise SchemaError(f"{asks}. Give one CNN, GPU and batch size.")
     if question.batch_sizes is None:
         checkup = check(replace(question, batch_sizes=[usual_batch_size(question)]), speed, epochs)
         return replace(checkup, usual_batch_size=True)
-    rows, beside = answer(question).rows(), len(question.side_by_side) - 1
-    if len(rows) - beside != 1:
-        asks = f"a speed is that of one training, and this asks about {len(rows) - beside}"
-        raise SchemaError(f"{asks}. Give one CNN, GPU and batch size.")
-    row = rows[0]
+    rows = answer(question).rows()
+    row = rows[0]  # trainings beside it follow
     measured_ms = _iteration_ms(speed, row)
     verdict = "normal" if row.low_ms <= measured_ms <= row.high_ms else "slow"
     verdict = "fast" if measured_ms < row.low_ms else verdict
