@@ -43,7 +43,7 @@ class Limit:
             raise SchemaError("on_exceeded needs a limit. Pass budget_usd or deadline, too.")
 
     def price(self, usd_per_hour: float | None, gpu: str | None) -> None:
-        """Take the price of an hour; SchemaError if no offer with this GPU has told it, or it is 0."""
+        """Take the price of an hour; SchemaError if no offer with this GPU gives one, or it is 0."""
         if usd_per_hour is None:
             why = "its GPU is not known" if gpu is None else f"no offer has what this run trains on, {gpu}"
             raise SchemaError(f"budget_usd needs a price, and {why}. Pass usd_per_hour.")
