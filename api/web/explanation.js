@@ -102,12 +102,21 @@ function facts(found) {
   }
   for (const paid of found.pays_for) told.push(t("fact_pays", { ...paid, ms: number(paid.saves_ms.at(-1)) }));
   if (found.pays_for.length > 1) told.push(t("fact_pays_each"));
-  for (const form of found.forms) told.push(t("fact_form", { ...form, ms: number(form.ms), best_ms: number(form.best_ms), saves_ms: number(form.saves_ms) }));
+  for (const best of new Set(found.forms.map((form) => form.best))) told.push(formFact(found, best));
   for (const each of found.switches.slice(0, MOST_SWITCHES)) {
     const values = { low: each.from_batch_size, high: each.to_batch_size, factor: number(each.factor) };
     told.push(t(each.before === null ? "fact_switch_alone" : "fact_switch", { layer: `${each.layer} ${each.part ?? ""}`.trim(), before: each.before, after: each.after, ...values }));
   }
   return told;
+}
+
+/** What a better form saves of the GPU's time, by which layers, and whether the host then bounds the iteration. */
+function formFact(found, best) {
+  const alike = found.forms.filter((form) => form.best === best);
+  const [{ saves_ms }] = alike;
+  const layers = alike.map((form) => t("fact_form_layers", { ...form, ms: number(form.ms), best_ms: number(form.best_ms) })).join("; ");
+  const told = t("fact_form", { best, layers, saves_ms: number(saves_ms) });
+  return found.host_time_ms.at(-1) < found.gpu_time_ms.at(-1) - saves_ms ? told : `${told} ${t("fact_form_host")}`;
 }
 
 /** The error of a method that was named, beside the default's; in the service's words. */

@@ -125,6 +125,8 @@ def _show_ways(
 
 
 def _show(explanation: "Explanation", cnns: Sequence[object], verbose: bool | None) -> None:
+    from predictor.answers.forms import forms_in_words
+
     subject = title(explanation.cnn, explanation.image_size, cnns)
     about = [subject, short_name(explanation.gpu), _arithmetic(explanation), explanation.memory_format]
     about += [explanation.capture, *["autotune"] * explanation.autotune]
@@ -161,12 +163,13 @@ def _show(explanation: "Explanation", cnns: Sequence[object], verbose: bool | No
         if switch.after is None
     ]
     kernels = _kernel_changes(explanation.switches)
-    habits, forms = explanation.pays_for, " ".join(map(str, explanation.forms))
+    habits = explanation.pays_for
+    forms = forms_in_words(explanation.forms, explanation.gpu_time_ms[-1], explanation.host_time_ms[-1])
     pays = [f"Pays {number(paid.saves_ms[-1])} ms: {paid.effect}. {paid.remedy}." for paid in habits]
     pays += [_ONLY_ONE] * (len(habits) > 1)
     notes = [
         *beware(chain.from_iterable(explanation.extrapolates)),
-        *notes_of(Priority.LIMIT, " ".join(pays), f"Dear forms: {forms}" if forms else "", _law(explanation)),
+        *notes_of(Priority.LIMIT, " ".join(pays), f"Dear forms. {forms}" if forms else "", _law(explanation)),
         *notes_of(Priority.DETAIL, *jumps[:1], *kernels[:1]),
         *notes_of(Priority.VERBOSE, *jumps[1:], *kernels[1:]),
         *meanings,

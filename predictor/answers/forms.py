@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -57,8 +57,22 @@ class FormCost:
 
     def __str__(self) -> str:
         alike = f" and {self.count - 1} more" * (self.count > 1)
-        best = f"{self.best} {self.best_ms:.3g} ms, and the whole CNN takes {self.saves_ms:.3g} ms less"
-        return f"{self.layer}{alike}, {self.form}: {self.ms:.3g} ms; {best}."
+        return f"{self.form} ({self.layer}{alike}) {self.best_ms:.3g} instead of {self.ms:.3g} ms"
+
+
+def forms_in_words(costs: Sequence[FormCost], gpu_time_ms: float, host_time_ms: float) -> str:
+    """A sentence for each better form: what it saves of the GPU's time, by which layers, and where the host bounds."""
+    sentences = []
+    for best in dict.fromkeys(cost.best for cost in costs):
+        alike = [cost for cost in costs if cost.best == best]
+        saves_ms = alike[0].saves_ms
+        then = "" if host_time_ms >= gpu_time_ms else " then"
+        host = f"; the host{then} bounds the iteration" * (host_time_ms >= gpu_time_ms - saves_ms)
+        changes = ", ".join(map(str, alike))
+        sentences.append(
+            f"{best[0].upper()}{best[1:]}, the GPU takes {saves_ms:.3g} ms less: {changes}{host}."
+        )
+    return " ".join(sentences)
 
 
 def dear_forms(

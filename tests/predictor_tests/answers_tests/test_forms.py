@@ -7,7 +7,7 @@ from case_tables import each_row
 
 from predictor.answers.check import Speed, check
 from predictor.answers.explain import explain
-from predictor.answers.forms import evened
+from predictor.answers.forms import FormCost, evened, forms_in_words
 from predictor.answers.question import Question
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 
@@ -81,6 +81,24 @@ def test_explanations_name_layers_with_a_better_form(cnn, gpu, precision, memory
     assert {cost.form: cost.best for cost in explanation.forms} == forms
     assert all(cost.ms > 1.5 * cost.best_ms > 0 for cost in explanation.forms)
     assert all(0 < cost.saves_ms < explanation.gpu_time_ms[-1] for cost in explanation.forms)
+
+
+@pytest.mark.parametrize(
+    ("host_ms", "bound"),
+    [(1, ""), (19, "; the host then bounds the iteration"), (30, "; the host bounds the iteration")],
+)
+def test_forms_of_one_change_are_told_together_with_what_they_save_once(host_ms, bound):
+    norms = FormCost("norm", "batch norm in NCHW", 2, 5.0, "in channels-last", 2.0, 7.0)
+    product = FormCost("conv", "1 x 1 conv2d in NCHW", 1, 4.0, "in channels-last", 1.5, 7.0)
+    assert forms_in_words([norms, product], 20.0, host_ms) == (
+        "In channels-last, the GPU takes 7 ms less: batch norm in NCHW (norm and 1 more) 2 instead of 5 ms, "
+        f"1 x 1 conv2d in NCHW (conv) 1.5 instead of 4 ms{bound}."
+    )
+    other = replace(product, best="by mode='nearest'", saves_ms=1.0)
+    words = forms_in_words([norms, other], 20.0, 1.0)
+    assert words.endswith(
+        " By mode='nearest', the GPU takes 1 ms less: 1 x 1 conv2d in NCHW (conv) 1.5 instead of 4 ms."
+    )
 
 
 def test_an_evened_cnn_keeps_its_image_and_classes_and_widens_joins_and_depthwise_layers():
