@@ -9,7 +9,7 @@ EXAMPLES: dict[str, Any] = {
     "samples": 1000,
     "validation_samples": 40_000,
     "drop_last": True,
-    "framework_loop": "nnunet",
+    "framework_loop": "timm",
     "precision": "amp_fp16",
     "float32_matmul_precision": "high",
     "memory_format": "channels_last",

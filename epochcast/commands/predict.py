@@ -110,7 +110,8 @@ def show_prediction(prediction: "Answer", question: Question, verbose: bool | No
     records = prediction.records()
     letters, reasons = legend(chain.from_iterable(prediction.columns["extrapolates"]))
     samples = counted(question.samples, "sample") if question.samples else None
-    data = ResolvedQuestion.of(question).part_in_words or question.data_set or samples
+    part = ResolvedQuestion.of(question).part_in_words
+    data = question.epoch_of_loop or part or question.data_set or samples
     several = len({(r["cnn"], r["image_size"]) for r in records}) > 1
     for i, (some_cnn, group) in enumerate(groupby(records, key=lambda r: (r["cnn"], r["image_size"]))):
         if i:
@@ -187,7 +188,11 @@ def prediction_columns(
     return [
         tables.gpus_column(marked=letters is None),
         Column("batch", lambda r: f"{r['batch_size']:,}"),
-        *([Column("", _roles_of_sizes(records), left=True)] if question.batch_sizes is None else ()),
+        *(
+            [Column("", _roles_of_sizes(records, question), left=True)]
+            if question.batch_sizes is None
+            else ()
+        ),
         *(_TEAM_COLUMNS if records[0]["gpus_used"] > 1 else ()),
         tables.PACKED,
         Column("iteration, ms", _iteration, left=True),
@@ -226,11 +231,14 @@ def _limits(record: Record) -> str:
     return ", ".join(limited_by(record))
 
 
-def _roles_of_sizes(records: Sequence[Record]) -> Callable[[Record], str]:
+def _roles_of_sizes(records: Sequence[Record], question: Question) -> Callable[[Record], str]:
     """Which of the batch sizes that were searched a row has; epochs decide, without samples the time of an image."""
 
     def pace(record: Record) -> float:
-        return float(record["epoch_time_s"] or record["iteration_time_ms"] / record["batch_size"])
+        of_images = not record["epoch_time_s"] or question.epoch_of_loop
+        return float(
+            record["iteration_time_ms"] / record["batch_size"] if of_images else record["epoch_time_s"]
+        )
 
     fastest: dict[str, Record] = {}
     for record in records:

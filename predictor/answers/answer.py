@@ -44,7 +44,7 @@ from predictor.answers.offers import (
 )
 from predictor.answers.question import Question, named
 from predictor.answers.resolved import ResolvedQuestion
-from predictor.catalogue.modes import COMPILED, Mode
+from predictor.catalogue.modes import COMPILED, FIXED_EPOCHS, Mode
 from predictor.errors import OutOfRangeError
 from predictor.models.compiled import compile_seconds, compile_spread
 from predictor.models.epoch_start import has_known_start
@@ -406,7 +406,7 @@ def _at_sizes(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, NDArray[n
         rows = rented_rows(resolved, table, local_sizes, rentals, [resolved.team.n_gpus]).with_epochs()
         numbers, shape = rows.numbers, (len(gpus), len(sizes))
         time_s = numbers["epoch_time_s"]
-        if resolved.samples is None:
+        if resolved.samples is None or resolved.question.framework_loop in FIXED_EPOCHS:
             time_s = numbers["iteration_time_ms"] / numbers["batch_size"]
         best = best_of_gpus(time_s.reshape(shape), numbers["fits_in_memory"].reshape(shape))
         yield rows, best.ravel()
@@ -439,7 +439,8 @@ def _searched(resolved: ResolvedQuestion) -> Iterator[tuple[OfferRows, NDArray[n
         local_sizes = resolved.local_sizes(sizes)
         rows = rented_rows(resolved, table, local_sizes, rentals_of(resolved, gpus), [n]).with_epochs()
         rates = rows.numbers["throughput_samples_per_s"].reshape(len(gpus), -1)
-        if samples:  # a last mini-batch of few images leaves the GPU idle
+        # a last mini-batch of few images leaves the GPU idle
+        if samples and resolved.question.framework_loop not in FIXED_EPOCHS:
             rates = 1 / rows.numbers["epoch_time_s"].reshape(len(gpus), -1)
         most_held = np.array([most or 0 for most in largest])[:, None]
         is_tried = (np.isin(sizes, tried) & (sizes <= most_held)) | (sizes == most_held)
@@ -501,6 +502,8 @@ def scope_of(
     formats = " or ".join(dict.fromkeys(mode.memory_format for mode in modes))
     validated = f"an approximate forward pass over {question.validation_samples:,} validation samples"
     validation = validated if question.validation_samples else "no validation pass"
+    own_epoch = question.framework_loop and question.epoch_of_loop
+    epochs_have = f"have {own_epoch}" if own_epoch else f"include {validation}"
     words = [question.framework, precisions, formats, question.capture, question.optimizer]
     words += ["autotune"] * question.autotune + resolved.habits.in_words
     sentences = [
@@ -515,7 +518,7 @@ def scope_of(
         *resolved.other_forms,
         *_sources(model.card, columns["method"], columns["trained_on"]),
         *([f"An epoch is {resolved.part_in_words}."] if resolved.part_in_words else []),
-        *([f"Epochs include {validation}."] if resolved.samples is not None else []),
+        *([f"Epochs {epochs_have}."] if resolved.samples is not None else []),
         *([f"Their iterations are those of {question.framework_loop}."] if question.framework_loop else []),
         *compiling,
         MEMORY_IN_WORDS[question.framework == MEASURED_FRAMEWORK],

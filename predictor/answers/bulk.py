@@ -30,7 +30,7 @@ from predictor.answers.resolved import OwnMeasurements, ResolvedQuestion, load_m
 from predictor.arrays import Array
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.devices import Gpu, device_of
-from predictor.catalogue.modes import Mode
+from predictor.catalogue.modes import DROPPING, FIXED_EPOCHS, Mode
 from predictor.catalogue.offers import load_offers
 from predictor.checks import MAX_BATCH_SIZE, MAX_SAMPLES, whole_number
 from predictor.cnns.layer_table import LayerTable
@@ -100,7 +100,8 @@ def optional_columns() -> tuple[str, ...]:
 def checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Refuse an option that is unknown, of the wrong kind or without effect before any row is read."""
     defaults = renewed(defaults, OPTIONS)
-    epoch = {} if {"samples", "data_set"} & set(defaults) else {"samples": 1}  # rows have theirs
+    has_own = {"samples", "data_set"} & set(defaults) or defaults.get("framework_loop") in FIXED_EPOCHS
+    epoch = {} if has_own else {"samples": 1}  # rows have theirs
     question = Question.of(None, None, 1, {**epoch, **defaults})
     check_read(question, "bulk")
     return {name: getattr(question, name) for name in defaults}
@@ -308,10 +309,13 @@ class BulkAnswers:
         try:
             shares = self._option(group.cells, "n_gpus") * self._option(group.cells, "gradient_accumulation")
             most = find_training_set(data_set).samples if data_set else MAX_SAMPLES
+            loop, drops = (self._option(group.cells, name) for name in ("framework_loop", "drop_last"))
             is_of_epoch = any(self._option(group.cells, name) for name in OF_EPOCHS[1:])
         except EpochcastError:
             return np.zeros(numbers.shape[1], dtype=bool)
         sizes, samples, validation = numbers
+        if loop in FIXED_EPOCHS or (drops and loop in DROPPING):  # which leave options unread
+            return np.zeros(numbers.shape[1], dtype=bool)
         plain: NDArray[np.bool_] = (
             (sizes > 0) & (sizes % shares == 0) & (samples != _BAD) & (samples <= most) & (validation != _BAD)
         )
@@ -333,7 +337,8 @@ class BulkAnswers:
         values = {name: options[name].checked(text.strip() or self.defaults.get(name)) for name, text in own}
         values |= {name: self._option(cells, name) for name in ("data_set", *OF_EPOCHS[1:])}
         question = Question(None, None, batch_size, **values)
-        return batch_size, question.samples or 0, question.validation_samples
+        samples_asked = MAX_SAMPLES if question.epoch_of_loop else question.samples or 0
+        return batch_size, samples_asked, question.validation_samples
 
     def _grids_of(self, cells: _Cells, sizes_of_gpus: Mapping[str, Indices]) -> _Grids:
         """Grids of these GPUs with at least these batch sizes: kept ones, or new ones that contain them."""

@@ -372,7 +372,8 @@ def _of_the_machine(checked: _Checked) -> Iterator[_Suspect]:
             what = f"{who} on the GPU, {number(more * gpu_ms)} ms in each iteration"
             slow_ms = _together_ms(checked, row.iteration_time_ms, more=more)
             yield _Suspect("process", what, remedy, slow_ms, wide, odds)
-    if speed.epoch_time_s is not None and not checked.question.validation_samples:
+    is_plain = not (checked.question.validation_samples or checked.question.epoch_of_loop)
+    if speed.epoch_time_s is not None and is_plain:
         what = "the epoch's time includes validation, logging or checkpoints"
         remedy = f"Pass {named('validation_samples')}, or time iterations."
         slow_ms, wide = row.iteration_time_ms * _VALIDATION[0], math.hypot(spread, _VALIDATION[1])

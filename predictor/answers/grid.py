@@ -19,7 +19,7 @@ from predictor.answers.question import Question, named
 from predictor.answers.resolved import Device, ResolvedQuestion, Training
 from predictor.arrays import Array
 from predictor.catalogue.devices import Gpu, device_of, is_cpu, rates_of
-from predictor.catalogue.modes import Mode
+from predictor.catalogue.modes import FIXED_EPOCHS, Mode
 from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError
@@ -333,6 +333,9 @@ class Iterations:
         """
         asked_sizes = local_batch_sizes
         passes = [n for n in (resolved.samples, resolved.question.validation_samples) if n]
+        passes = (
+            [] if resolved.question.framework_loop in FIXED_EPOCHS else passes
+        )  # no last mini-batch of fewer images
         last_sizes = {
             size
             for n_samples, n_gpus in product(passes, shared_by)

@@ -19,6 +19,8 @@ from predictor.catalogue.links import find_link
 from predictor.catalogue.loading_rates import LOADERS, SOURCES
 from predictor.catalogue.modes import (
     CAPTURES,
+    DROPPING,
+    FIXED_EPOCHS,
     FLOAT32_MATMUL_PRECISIONS,
     FRAMEWORKS,
     LOOPS,
@@ -209,11 +211,7 @@ class Question:
             find_training_set(self.data_set).part(self.samples)  # refuses more samples than it has
         if self.region is not None:
             find_grid(self.region, named("region"))
-        if self.samples is None and self.data_set is None:
-            for name in (name for name in OF_EPOCHS if getattr(self, name) and not self.followed(name)):
-                value = getattr(self, name)
-                text = f"{named(name)}{f' {value}' * (value is not True)} needs an epoch"
-                raise SchemaError(f"{text}. Pass {named('samples')} or a data set, too.").about(name)
+        self._check_epoch()
         if self.float32_matmul_precision is not None:
             if self.framework != "pytorch" or self.precision not in (None, "tf32"):
                 raise SchemaError(
@@ -222,6 +220,32 @@ class Question:
                     f"{self.precision or 'of its own'}. Leave it out, or ask for PyTorch's tf32."
                 ).about("float32_matmul_precision")
             object.__setattr__(self, "precision", "tf32")
+
+    def _check_epoch(self) -> None:
+        """Refuse options of an epoch without one, and those that the framework's loop does not read; SchemaError."""
+        loop, of_epoch = self.framework_loop, ("samples", *OF_EPOCHS)
+        unread = of_epoch[:3] if loop in FIXED_EPOCHS else ("drop_last",) if loop in DROPPING else ()
+        needing = () if loop in FIXED_EPOCHS or self.samples or self.data_set else OF_EPOCHS
+        for name in of_epoch:
+            value = getattr(self, name)
+            if not value or name not in (*unread, *needing) or self.followed(name):
+                continue
+            text = f"{named(name)}{f' {value}' * (value is not True)}"
+            if name not in unread:
+                raise SchemaError(
+                    f"{text} needs an epoch. Pass {named('samples')} or a data set, too."
+                ).about(name)
+            words = self.epoch_of_loop
+            why = f"whose epochs have {words}" if words else "which drops the last mini-batch by itself"
+            text += f" has no effect with {named('framework_loop')} {loop}, {why}. Leave {named(name)} out."
+            raise SchemaError(text).about(name)
+
+    @property
+    def epoch_of_loop(self) -> str:
+        """An epoch in words, where its framework's loop fixes it; else empty."""
+        words = "{} iterations and {} of validation, whatever the data"
+        loop = self.framework_loop
+        return words.format(*FIXED_EPOCHS[loop]) if loop in FIXED_EPOCHS else ""
 
     @property
     def step(self) -> Step | None:

@@ -38,6 +38,7 @@ from predictor.catalogue.devices import (
 )
 from predictor.catalogue.modes import (
     COMPILED,
+    FIXED_EPOCHS,
     FLOAT32_MATMUL_PRECISIONS,
     MAX_PER_GPU,
     PARALLELS,
@@ -48,7 +49,7 @@ from predictor.catalogue.modes import (
 )
 from predictor.catalogue.offers import Offer, Prices, hourly_usd, load_offers
 from predictor.catalogue.providers import chosen_offers
-from predictor.checks import MAX_BATCH_SIZE, as_list, of_kind, positive_number, whole_number
+from predictor.checks import MAX_BATCH_SIZE, MAX_SAMPLES, as_list, of_kind, positive_number, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import has_own_image_size, name_and_size, other_form_in_words, resolve_cnn
 from predictor.cnns.zoo import zoo_cnn
@@ -351,7 +352,12 @@ class ResolvedQuestion:
 
     @cached_property
     def samples(self) -> int | None:
-        """Training samples per epoch: as given, or those of the data set; None if neither is given."""
+        """Training samples per epoch: as given, or those of the data set; None if neither is given.
+
+        As many as there may be where the loop fixes an epoch's iterations.
+        """
+        if self.question.framework_loop in FIXED_EPOCHS:
+            return MAX_SAMPLES
         return self.question.samples if self.data_set is None else self.data_set.samples
 
     @cached_property

@@ -24,6 +24,12 @@ PARALLELS = ("ddp", "dp")
 LOOPS = ("timm", "fastai", "lightning", "transformers", "accelerate", "ultralytics", "nnunet", "keras")
 """Frameworks whose loops are known to count the iterations of an epoch in their own way, or as PyTorch's loaders do."""
 
+DROPPING = ("timm", "fastai")
+"""Loops that drop an epoch's last mini-batch of fewer images."""
+
+FIXED_EPOCHS = {"nnunet": (250, 50)}
+"""Iterations of training and of validation in an epoch of loops that run as many whatever the data."""
+
 MAX_PER_GPU = 8
 """Most trainings that were measured on one GPU."""
 

@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from predictor.arrays import Array
-from predictor.catalogue.modes import Mode
+from predictor.catalogue.modes import DROPPING, FIXED_EPOCHS, Mode
 from predictor.errors import DataError, SchemaError
 
-_DROPPING = ("timm", "fastai")
 _FILLING = ("transformers", "accelerate")
-_NNUNET_ITERATIONS = (250, 50)
 
 FORWARD_SHARE = 1.0 / 3.0
 """Share of a training iteration that a validation pass takes: a forward pass does a third of the FLOPs."""
@@ -50,14 +48,14 @@ def run_samples(
     """
     zeros: NDArray[np.int64] = 0 * (np.asarray(samples, dtype=np.int64) + batch_size)
     training, validation = (zeros + np.asarray(n, dtype=np.int64) for n in (samples, validation_samples))
-    if loop == "nnunet":
-        return tuple(zeros + n * batch_size for n in _NNUNET_ITERATIONS)  # type: ignore[return-value]
-    if loop in _FILLING:
+    if loop in FIXED_EPOCHS:
+        return tuple(zeros + n * batch_size for n in FIXED_EPOCHS[loop])  # type: ignore[return-value]
+    if loop in _FILLING and not drop_last:
         is_filled = np.asarray(n_gpus) > 1
         training, validation = (
             np.where(is_filled, -(-n // batch_size) * batch_size, n) for n in (training, validation)
         )
-    if drop_last or loop in _DROPPING:
+    if drop_last or loop in DROPPING:
         training -= training % batch_size
         if (dropped := (training == 0) & (np.asarray(samples) > 0)).any():
             n, size = (

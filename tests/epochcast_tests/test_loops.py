@@ -5,6 +5,7 @@ from case_tables import each_row
 
 import epochcast
 from predictor.answers.answer import answer
+from predictor.answers.bulk import predict_rows
 from predictor.answers.question import Question
 from predictor.errors import SchemaError
 
@@ -14,7 +15,8 @@ N, BATCH = 50_001, 128
 
 @each_row
 def test_an_epoch_has_the_iterations_that_its_loop_runs(options, iterations, validated):
-    question = Question.of("resnet18", "H100 SXM", BATCH, {"samples": N, "validation_samples": N, **options})
+    data = {} if options.get("framework_loop") == "nnunet" else {"samples": N, "validation_samples": N}
+    question = Question.of("resnet18", "H100 SXM", BATCH, data | options)
     [row] = answer(question).rows()
     assert row.iterations_per_epoch == iterations
     rest = {391: 81, 390: 0, 250: 0}[iterations]
@@ -35,6 +37,33 @@ def test_processes_of_accelerate_fill_their_last_mini_batch():
     )
     assert plain.iterations_per_epoch == filled.iterations_per_epoch == 196
     assert filled.epoch_time_s > plain.epoch_time_s
+    dropping = {"samples": N, "n_gpus": 2, "framework_loop": "accelerate", "drop_last": True}
+    [dropped] = answer(Question.of("resnet18", "H100 SXM", 256, dropping)).rows()
+    assert dropped.iterations_per_epoch == 195
+
+
+@each_row
+def test_what_a_loop_does_not_read_is_refused_in_an_answer_and_in_a_row(options, words, tmp_path):
+    with pytest.raises(SchemaError, match=words):
+        Question.of("resnet18", "T4", 64, options)
+    rows = tmp_path / "rows.csv"
+    rows.write_text(
+        f"cnn,gpu,batch_size,{','.join(options)}\nresnet18,T4,64,{','.join(map(str, options.values()))}\n"
+    )
+    assert predict_rows(rows, tmp_path / "out.csv") == 1
+    assert words in (tmp_path / "out.csv").read_text()
+
+
+def test_a_loop_of_250_iterations_needs_no_samples(tmp_path, epochcast_command):
+    [row] = answer(Question.of("resnet18", "T4", 64, {"framework_loop": "nnunet"})).rows()
+    assert row.iterations_per_epoch == 250
+    said = epochcast_command("predict", "resnet18", "--gpu", "T4", "--framework-loop", "nnunet").out
+    assert "250 iterations and 50 of validation" in " ".join(said.split())
+    assert "1  fastest" not in said
+    rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    rows.write_text("cnn,gpu,batch_size\nresnet18,T4,64\n")
+    assert epochcast_command("predict", "--rows", rows, "--out", out, "--framework-loop", "nnunet").code == 0
+    assert f"{row.epoch_time_s:.4f}"[:5] in out.read_text()
 
 
 def test_a_loop_that_drops_all_samples_is_refused_in_an_answer_and_in_a_row(tmp_path, epochcast_command):

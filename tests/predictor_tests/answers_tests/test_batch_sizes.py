@@ -111,8 +111,8 @@ def _untrue_words(cnn, gpu, options):
     sizes = sorted({*powers, *(round(most ** (i / 99)) for i in range(100))})
     paces = epochcast.predict(cnn, gpu, sizes, **options).set_index("batch_size").iteration_time_ms
     paces /= paces.index
-    records = answered.to_dict("records")
-    word_of = {record["batch_size"]: _roles_of_sizes(records)(record) for record in records}
+    records, question = answered.to_dict("records"), Question(cnn, gpu, None, **options)
+    word_of = {record["batch_size"]: _roles_of_sizes(records, question)(record) for record in records}
     [near] = answered.batch_size[answered.best_batch]
     [fastest] = [size for size, word in word_of.items() if word.startswith("fastest")]
     if paces[near] > 1.051 * paces.min() or paces[fastest] > 1.005 * paces.min():
