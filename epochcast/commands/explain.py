@@ -101,6 +101,8 @@ def show_explanations(
         print()
     bounds = dict.fromkeys(name for explanation in explained for name in explanation.bound)
     meanings = [f"bound {name}: {_BOUNDS[name]}." for name in bounds]
+    if "detect_anomaly" in {paid.name for explanation in explained for paid in explanation.pays_for}:
+        meanings = [meaning.replace(", a captured graph or", " or") for meaning in meanings]  # it waits
     print_notes([*meanings, *([scope] if verbose else ["More: --verbose"] if verbose is False else [])])
 
 
