@@ -55,6 +55,12 @@ class LayerChange:
         """Absolute change of the layers' GPU time, in ms."""
         return abs(self.after_ms - self.before_ms)
 
+    @property
+    def counts(self) -> str:
+        """How many there are before and after, in words; empty where the time is of no layers."""
+        counts = self.count_before, self.count_after
+        return "{} -> {} of them, ".format(*counts) if any(counts) else ""
+
     @classmethod
     def rest(cls, layers: Iterable[LayerChange]) -> LayerChange:
         """All of these layers in one."""
@@ -90,8 +96,7 @@ class Difference(Spoken):
     def lines(self) -> list[str]:
         """The layers that change most, a line each."""
         return [
-            f"{layer.layer}: {layer.count_before} -> {layer.count_after} of them, {number(layer.before_ms)} -> "
-            f"{number(layer.after_ms)} ms"
+            f"{layer.layer}: {layer.counts}{number(layer.before_ms)} -> {number(layer.after_ms)} ms"
             for layer in self.layers[:_MOST_LINES]
         ]
 

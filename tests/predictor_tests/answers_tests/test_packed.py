@@ -120,6 +120,8 @@ def test_a_speed_a_change_and_a_plan_are_those_of_a_training_beside_others():
     equal = Question(**SMALL, per_gpu=4)
     [change] = diff(equal, replace(equal, cnn="resnet34"))
     assert "one of 4 trainings on the GPU: " in change.sentence
+    assert change.lines()[0].startswith("waiting for the other trainings or the host: ")
+    assert "of them" not in change.lines()[0]
     plan = fit_memory(Question(**SMALL, per_gpu=4))
     assert (
         f"{plan.best.row.peak_memory_gib:.1f} of 79.65 GiB for the 4 trainings on each GPU" in plan.sentence
