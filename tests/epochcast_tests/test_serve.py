@@ -2,6 +2,17 @@
 
 import socket
 
+import pytest
+
+from api.observability import logging_json
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before():
+    """Loggers keep no handler of a server, whose standard error is closed with its test."""
+    with logging_json("info"):
+        yield
+
 
 def test_a_wrong_setting_is_named_by_its_variable(epochcast, monkeypatch):
     monkeypatch.setenv("EPOCHCAST_STORE", "")
