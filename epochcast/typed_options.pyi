@@ -128,7 +128,7 @@ class _OfPredictCompareMemory(TypedDict, total=False):
 
 class _OfPredict(TypedDict, total=False):
     beside: str | Sequence[str] | None
-    """What else trains on each GPU, without MPS: CNN:BATCH or CNN@SIZE:BATCH, such as resnet50:64; repeat it."""
+    """What else trains on each GPU, without MPS: CNN:BATCH or CNN@SIZE:BATCH, such as resnet50:64; of several resnet50:64,vgg16:32."""
 
 
 class _OfPredictCompareExplainParallel(TypedDict, total=False):
