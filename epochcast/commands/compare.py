@@ -93,9 +93,7 @@ def _training(records: Sequence[Record], question: Question) -> list[str]:
     is_named = _has_one_batch_size(records) and not best["common_batch_size"]  # else the verdict names it
     return [
         best["cnn"],
-        *filter(
-            None, [question.epoch_of_loop or ResolvedQuestion.of(question).part_in_words or question.data_set]
-        ),
+        *filter(None, [ResolvedQuestion.of(question).epoch_in_words]),
         f"all {best['trials']:,} trainings of " * (best["trials"] > 1) + counted(best["epochs"], "epoch"),
         *([f"batch {best['batch_size']:,}"] * is_named),
     ]

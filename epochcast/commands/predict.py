@@ -110,8 +110,7 @@ def show_prediction(prediction: "Answer", question: Question, verbose: bool | No
     records = prediction.records()
     letters, reasons = legend(chain.from_iterable(prediction.columns["extrapolates"]))
     samples = counted(question.samples, "sample") if question.samples else None
-    part = ResolvedQuestion.of(question).part_in_words
-    data = question.epoch_of_loop or part or question.data_set or samples
+    data = ResolvedQuestion.of(question).epoch_in_words or samples
     several = len({(r["cnn"], r["image_size"]) for r in records}) > 1
     for i, (some_cnn, group) in enumerate(groupby(records, key=lambda r: (r["cnn"], r["image_size"]))):
         if i:

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from predictor.answers.answer import PredictionRow, answer
+from predictor.answers.answer import PredictionRow, answer_to
 from predictor.answers.changes import (
     Change,
     batch_changes,
@@ -244,7 +244,7 @@ def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
     A cause's likelihood is log-normal around the answer with that cause, as wide as the answer's interval. The odds
     before the measurement are stated (loading three times as likely as any other), and the posterior is their product.
     """
-    resolved = ResolvedQuestion.of(question)
+    resolved = ResolvedQuestion.of(question, "predict")
     n_trainings = len(resolved.tables) * len(resolved.devices) * len(question.batch_sizes or [1])
     if n_trainings != 1:
         asks = f"a speed is that of one training, and this asks about {n_trainings}"
@@ -252,7 +252,7 @@ def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:
     if question.batch_sizes is None:
         checkup = check(replace(question, batch_sizes=[usual_batch_size(question)]), speed, epochs)
         return replace(checkup, usual_batch_size=True)
-    rows = answer(question).rows()
+    rows = answer_to(resolved).rows()
     row = rows[0]  # trainings beside it follow
     measured_ms = _iteration_ms(speed, row)
     verdict = "normal" if row.low_ms <= measured_ms <= row.high_ms else "slow"

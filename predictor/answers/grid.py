@@ -333,9 +333,8 @@ class Iterations:
         """
         asked_sizes = local_batch_sizes
         passes = [n for n in (resolved.samples, resolved.question.validation_samples) if n]
-        passes = (
-            [] if resolved.question.framework_loop in FIXED_EPOCHS else passes
-        )  # no last mini-batch of fewer images
+        if resolved.question.framework_loop in FIXED_EPOCHS:  # no last mini-batch of fewer images
+            passes = []
         last_sizes = {
             size
             for n_samples, n_gpus in product(passes, shared_by)

@@ -368,6 +368,11 @@ class ResolvedQuestion:
         training_set = find_training_set(self.question.data_set)
         return f"{self.question.samples:,} of the {training_set.samples:,} images of {training_set.name}"
 
+    @property
+    def epoch_in_words(self) -> str | None:
+        """What an epoch runs: its loop's own iterations, a data set or a part of it; None where neither is named."""
+        return self.question.epoch_of_loop or self.part_in_words or self.question.data_set
+
     @cached_property
     def prices(self) -> Prices:
         """The offers themselves, those of a price file, or the shipped ones; or your own machine.
