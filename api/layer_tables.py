@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from api.words import described
+from api.words import Range, described
 from predictor.catalogue.modes import CAPTURES, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
 from predictor.checks import MAX_BATCH_SIZE, MAX_IMAGE_SIZE, MAX_SAMPLES
 from predictor.cnns import layer_table
@@ -19,16 +19,16 @@ STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 """Of everything that is sent: no unknown field, no text for a number, no infinity."""
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-ImageSize = Annotated[int, Field(ge=1, le=MAX_IMAGE_SIZE)]
+ImageSize = Annotated[int, Range(1, MAX_IMAGE_SIZE)]
 
-_COUNT = Annotated[int, Field(ge=0, le=10**13)] | None
+_COUNT = Annotated[int, Range(0, 10**13)] | None
 _SPECIAL: dict[str, Any] = {
-    "index": (Annotated[int, Field(ge=0, lt=MAX_LAYERS)] | None, described("LayerIn.index", None)),
+    "index": (Annotated[int, Range(0, MAX_LAYERS - 1)] | None, described("LayerIn.index", None)),
     "name": (Annotated[str, Field(max_length=300)], ""),
     "type": (Literal[LAYER_TYPES], ...),
     "kind": (Literal[(*ACTIVATION_KINDS, RUNNING, *MEMORY_FORMATS)] | None, described("LayerIn.kind", None)),
     "inputs": (
-        Annotated[list[Annotated[int, Field(ge=-1, lt=MAX_LAYERS)]], Field(max_length=1000)] | None,
+        Annotated[list[Annotated[int, Range(-1, MAX_LAYERS - 1)]], Field(max_length=1000)] | None,
         described("LayerIn.inputs", None),
     ),
     "parameters": (_COUNT, described("LayerIn.parameters", None)),
@@ -42,7 +42,7 @@ def _size(column: Column[Any]) -> tuple[Any, Any]:
     """A column of sides or counts as a bounded field; channels and groups may be larger."""
     largest = 10**7 if column.name.endswith(("channels", "groups")) else 10**6
     smallest = 0 if column.default is None else column.default  # a known count is at least its default
-    kind = Annotated[int, Field(ge=smallest, le=largest)]
+    kind = Annotated[int, Range(smallest, largest)]
     return (kind | None if column.default is None else kind), column.default
 
 
@@ -80,25 +80,25 @@ class StepIn(BaseModel):
 
     model_config = STRICT
 
-    batch_size: Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]
-    parts: Annotated[int, Field(ge=1, le=10_000)] = 1
+    batch_size: Annotated[int, Range(1, MAX_BATCH_SIZE)]
+    parts: Annotated[int, Range(1, 10_000)] = 1
     precision: Literal[PRECISIONS] | None = None  # type: ignore[valid-type]
     memory_format: Literal[MEMORY_FORMATS] = "nchw"  # type: ignore[valid-type]
     optimizer: Literal[OPTIMIZERS] | None = None  # type: ignore[valid-type]
     capture: Literal[CAPTURES] | None = None  # type: ignore[valid-type]
-    waits: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    first_wait: Annotated[int, Field(ge=0, le=MAX_LAYERS)] | None = None
-    last_wait: Annotated[int, Field(ge=0, le=MAX_LAYERS)] | None = None
-    beside: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    update_waits: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    optimizer_states: Annotated[float, Field(ge=0, lt=10**6)] | None = None
-    optimizer_passes: Annotated[float, Field(ge=0, lt=10**6)] | None = None
-    optimizer_copies: Annotated[float, Field(ge=0, lt=10**6)] | None = None
+    waits: Annotated[int, Range(1, 10_000)] | None = None
+    first_wait: Annotated[int, Range(0, MAX_LAYERS)] | None = None
+    last_wait: Annotated[int, Range(0, MAX_LAYERS)] | None = None
+    beside: Annotated[int, Range(1, 100_000)] | None = None
+    update_waits: Annotated[int, Range(1, 10_000)] | None = None
+    optimizer_states: Annotated[float, Range(0, 10**6)] | None = None
+    optimizer_passes: Annotated[float, Range(0, 10**6)] | None = None
+    optimizer_copies: Annotated[float, Range(0, 10**6)] | None = None
     optimizer_form: Literal["foreach", "fused", "loop"] | None = None
     parallel: Literal["dp"] | None = None
     deterministic: bool | None = None
     detect_anomaly: bool | None = None
-    samples: Annotated[int, Field(ge=1, le=MAX_SAMPLES)] | None = None
+    samples: Annotated[int, Range(1, MAX_SAMPLES)] | None = None
     drop_last: bool | None = None
 
 

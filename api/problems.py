@@ -200,7 +200,7 @@ def _detail(error: Mapping[str, Any]) -> str:
         detail = re.sub(words, plain, detail)
     value = error.get("input")
     is_scalar = isinstance(value, bool | int | float) or (isinstance(value, str) and value)
-    if is_scalar and repr(value) not in detail:
+    if is_scalar and not re.search(rf"(?<![\w.,-]){re.escape(repr(value))}(?![\w,])", detail):
         detail = f"{detail}; given: {shortened(value)}"
     step = WORDS["next_steps"].get(str((_location(error) or ("",))[-1]), {}).get(error["type"])
     return _printable(f"{detail}; {step.replace('{larger_tables}', LARGER_TABLES)}" if step else detail)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -27,7 +26,7 @@ from pydantic import (
 )
 
 from api.layer_tables import STRICT, LayerTableIn, Name, inline_table
-from api.words import WORDS, described
+from api.words import WORDS, Range, described
 from predictor.answers.fit_memory import ALLOWED
 from predictor.answers.options import KINDS, Option, options_of, renewed
 from predictor.answers.question import ANCHOR_FIELDS, OPTIONS, RETIRED, Plan, Question
@@ -104,20 +103,13 @@ def _rows_or_columns(max_rows: int) -> Any:
     return Annotated[Annotated[rows, Tag("rows")] | Annotated[_MeasurementColumns, Tag("columns")], kind]
 
 
-def _no_dust(value: float) -> float:
-    if 0 < value < SMALLEST:
-        raise ValueError(f"Give at least {SMALLEST:g}")
-    return value
-
-
 def _or_text(number: Any, option: Option) -> Any:
     """Numbers, or a text that the core reads: ``2d``, ``$100``, ``6/machine``."""
-    counts = option.kind in ("workers", "trainings") and int  # whose range the core says
 
     def read(value: object, check: ValidatorFunctionWrapHandler) -> object:
-        if not isinstance(value, str) and type(value) is not counts:
+        if not isinstance(value, str):
             return check(value)
-        if isinstance(value, str) and not 1 <= len(value) <= _LONGEST_TEXT:
+        if not 1 <= len(value) <= _LONGEST_TEXT:
             raise ValueError(f"Give a number, or a text of 1 to {_LONGEST_TEXT} characters")
         try:
             return option.checked(value)
@@ -141,14 +133,11 @@ _Names = Annotated[Name, BeforeValidator(_with_commas), WithJsonSchema(_OneOrMor
 def _type_of(option: Option) -> Any:
     """The type of an option's values, None not counted."""
     if option.kind in ("whole", "workers", "trainings"):
-        whole = Annotated[int, Field(ge=int(option.low), le=int(option.high))]
+        whole = Annotated[int, Range(int(option.low), int(option.high))]
         return whole if option.kind == "whole" else _or_text(whole, option)
     if option.kind in ("number", "hours", "usd"):
-        high = min(option.high, LARGEST)
-        if option.default is not None:  # such as minutes, which may be 0
-            return Annotated[float, Field(ge=option.low, le=high)]
-        least = Field(ge=0, le=high) if option.free else Field(gt=0, le=high)
-        number = Annotated[float, least, AfterValidator(_no_dust)]
+        least = SMALLEST if option.default is None and not option.free else option.low  # minutes may be 0
+        number = Annotated[float, Range(least, min(option.high, LARGEST))]
         return number if option.kind == "number" else _or_text(number, option)
     if option.kind == "choice":
         return Literal[option.choices]
@@ -204,7 +193,7 @@ else:
     _Rows, _ManyRows = _rows_or_columns(MAX_MEASUREMENTS), _rows_or_columns(MAX_COLUMN_ROWS)
 
 
-_MiniBatch = Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]
+_MiniBatch = Annotated[int, Range(1, MAX_BATCH_SIZE)]
 _BatchSizes = Annotated[list[_MiniBatch], Field(min_length=1, max_length=MAX_BATCHES)]
 
 
@@ -273,7 +262,7 @@ class ExplanationQuestion(_Explained):
     gpus: _FewGpus = Field(description="Names as drivers and people write them.")
 
 
-_Positive = Annotated[float, Field(gt=0, le=LARGEST), AfterValidator(_no_dust)]
+_Positive = Annotated[float, Range(SMALLEST, LARGEST)]
 
 
 class CheckQuestion(_Checked):
@@ -283,11 +272,13 @@ class CheckQuestion(_Checked):
     gpus: Annotated[list[Name], Field(min_length=1, max_length=1)] = Field([], description="`gpu` as a list.")
     batch_size: _MiniBatch | None = described("CheckQuestion.batch_size", None)
     batch_sizes: _BatchSize | None = Field(None, description="`batch_size` as a list.")
-    epochs: Annotated[int, Field(ge=1, le=1_000_000)] = described("CheckQuestion.epochs", 1)
+    epochs: Annotated[int, Range(1, 1_000_000)] = described("CheckQuestion.epochs", 1)
     images_per_s: _Positive | None = Field(None, description="The training's speed, or one of the next two.")
     iteration_time_ms: _Positive | None = None
     epoch_time_s: _Positive | None = Field(None, description="It needs `data_set` or `samples`.")
-    waiting_share: Annotated[float, Field(ge=0, lt=1)] | None = described("CheckQuestion.waiting_share", None)
+    waiting_share: Annotated[float, Range(0, 1, below=True)] | None = described(
+        "CheckQuestion.waiting_share", None
+    )
 
     @model_validator(mode="after")
     def _one_training(self) -> "CheckQuestion":
@@ -310,7 +301,7 @@ class StoredRows(BaseModel):
     host: Name | None = None
     source: Name | None = None
     key: Name | None = Field(None, description="Only what came with the API key of this name.")
-    upload: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = None
+    upload: Annotated[int, Range(1, 2**63 - 1)] | None = None
 
 
 class ChangedCnn(BaseModel):

@@ -9,12 +9,30 @@ fields of documents are; `words`: which words some of them hold. `media_types`: 
 """
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic_core.core_schema import CoreSchema, custom_error_schema
 
 WORDS: dict[str, Any] = json.loads(Path(__file__).with_name("words.json").read_text("utf-8"))
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The valid range of an int or float, all of which its refusal says; `below` leaves the upper bound out."""
+
+    low: float
+    high: float
+    below: bool = False
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        high = f"{self.high:,}" if source is int else f"{self.high:,.10g}"
+        kind, to = "whole number" if source is int else "number", "to below" if self.below else "to"
+        number: Any = {**handler(source), "ge": self.low, "lt" if self.below else "le": self.high}
+        text = f"Give a {kind} from {self.low:g} {to} {high}"
+        return custom_error_schema(number, "out_of_range", custom_error_message=text)
 
 
 def described(name: str, default: Any = ...) -> Any:

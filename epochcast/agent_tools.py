@@ -180,6 +180,8 @@ def _schema(option: Option) -> dict[str, Any]:
     types = KINDS[option.kind].json
     schema: dict[str, Any] = {"type": types[0] if len(types) == 1 else list(types)}
     schema["description"] = f"{option.help}{file}{usual}"
+    if types[0] == "integer":
+        schema |= {"minimum": int(option.low), "maximum": int(option.high)}
     if option.kind == "choice":
         schema["enum"] = list(option.choices)
     if option.kind == "anchors":

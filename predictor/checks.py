@@ -50,18 +50,17 @@ def whole_number(name: str, value: object, low: int = 1, high: int = MAX_SAMPLES
     return number
 
 
-def positive_number(name: str, value: object, high: float = LARGEST) -> float:
-    """`value` as a float, `SMALLEST` to `high`; SchemaError for text, 0, NaN, infinity, negatives and more."""
+def positive_number(name: str, value: object, low: float = SMALLEST, high: float = LARGEST) -> float:
+    """`value` as a float, `low` to `high`; SchemaError for text, 0, NaN, infinity, negatives and more."""
+    valid = f"Give one from {low:g} to {high:,.10g}"
     try:
         number = float(plain_number(value))  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise SchemaError(f"{name} {value!r} is not a number. Give a positive number.") from None
-    if not math.isfinite(number) or number <= 0 or isinstance(value, bool):
-        raise SchemaError(f"{name} {value!r} is not a positive number. Check its unit.")
-    if number < SMALLEST:
-        raise SchemaError(f"{name} {value!r} is too small: at least {SMALLEST:g}. Check its unit.")
-    if number > high:
-        raise SchemaError(f"{name} {value!r} is too large: at most {high:,.0f}. Check its unit.")
+        raise SchemaError(f"{name} {value!r} is not a number. {valid}.") from None
+    if isinstance(value, bool) or not low <= number <= high:
+        is_positive = not isinstance(value, bool) and 0 < number < math.inf
+        wrong = ("too small" if number < low else "too large") if is_positive else "not a positive number"
+        raise SchemaError(f"{name} {value!r} is {wrong}. {valid}; check its unit.")
     return number
 
 

@@ -11,6 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
 from api.caching import KeptRoute
+from api.layer_tables import ImageSize
 from api.problems import only_known_parameters
 from api.questions import LISTED, is_served
 from api.serving import ServingState, in_turn, serving_of
@@ -21,7 +22,6 @@ from predictor.catalogue.data_sets import TrainingSet, training_sets
 from predictor.catalogue.devices import Gpu, find_gpu, gpus_of_generation, precisions_of
 from predictor.catalogue.hosts import all_hosts
 from predictor.catalogue.offers import Offer
-from predictor.checks import MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import Layer
 from predictor.cnns.proxies import FOUNDING_PROXIES, is_proxy_name, proxy_table
 from predictor.cnns.resolve import resolve_cnn
@@ -139,7 +139,7 @@ async def cnns() -> list[KnownCnn]:
 async def cnn(
     request: Request,
     name: Annotated[str, Path(examples=["lenet5"])],
-    image_size: Annotated[int | None, Query(ge=1, le=MAX_IMAGE_SIZE)] = None,
+    image_size: ImageSize | None = None,
 ) -> Response:
     """Its layer table at an image size; the usual one by default."""
     queue = serving_of(request).model_queue

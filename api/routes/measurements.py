@@ -23,7 +23,7 @@ from api.serving import client_of, in_turn, serving_of
 from api.store.keys import ApiKey, find_key
 from api.store.measurements import Deletion, Stored, UploadReceipt, delete_upload, find_rows, store_rows
 from api.store.uploads import Table, csv_table, is_formula, json_table, rows_of
-from api.words import WORDS
+from api.words import WORDS, Range
 from predictor.errors import DataError
 from predictor.measurements.schema import COLUMNS
 from predictor.measurements.table import canonical_gpu_name
@@ -36,6 +36,7 @@ _EXAMPLES: dict[str, Any] = WORDS["measurements"]
 EXAMPLES: dict[str, dict[str, Any]] = _EXAMPLES["answers"]
 """What a new store answers to the example of an upload, then to a search, then to its deletion."""
 
+_Id = Annotated[int, Range(1, 2**63 - 1)]
 _Name = Annotated[str, Field(max_length=300, pattern=r"^[^\u0000]*$")]  # PostgreSQL refuses NUL in text
 
 _BEARER = HTTPBearer(
@@ -86,12 +87,12 @@ class Filters(BaseModel):
     framework: _Name | None = None
     host: _Name | None = None
     precision: _Name | None = None
-    image_size: int | None = Field(None, ge=1, le=2**31 - 1)
-    batch_size: int | None = Field(None, ge=1, le=2**31 - 1)
-    upload: int | None = Field(None, ge=1, le=2**63 - 1)
+    image_size: Annotated[int, Range(1, 2**31 - 1)] | None = None
+    batch_size: Annotated[int, Range(1, 2**31 - 1)] | None = None
+    upload: _Id | None = None
     key: _Name | None = Field(None, description="Name of the API key that sent the row first.")
-    after: int = Field(0, ge=0, le=2**63 - 1, description="Give rows whose id is above this one.")
-    limit: int = Field(1000, ge=1, le=10_000, description="Rows of a page at most.")
+    after: Annotated[int, Range(0, 2**63 - 1)] = Field(0, description="Give rows whose id is above this one.")
+    limit: Annotated[int, Range(1, 10_000)] = Field(1000, description="Rows of a page at most.")
     format: Literal["json", "csv"] = "json"
 
     def given(self) -> dict[str, object]:
@@ -150,7 +151,7 @@ async def find(request: Request, filters: Annotated[Filters, Query()]) -> Respon
 @router.delete("/uploads/{upload}", summary="Delete an upload", operation_id="delete_upload")
 async def delete(
     request: Request,
-    upload: Annotated[int, Path(ge=1, le=2**63 - 1, examples=[1])],
+    upload: Annotated[_Id, Path(examples=[1])],
     key: Annotated[ApiKey, Security(_uploader)],
 ) -> Deletion:
     """Delete an upload of this key, with the rows that only it brought; others pass to the next upload that has them.

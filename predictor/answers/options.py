@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from warnings import warn
 
-from predictor.checks import as_list, of_kind, positive_number, whole_number, yes_or_no
+from predictor.checks import LARGEST, SMALLEST, as_list, of_kind, positive_number, whole_number, yes_or_no
 from predictor.errors import EpochcastError, OutOfRangeError, RetiredOptionWarning, SchemaError, nearest
 
 ANSWERS = {
@@ -104,10 +104,10 @@ def _flag(declared: Option, value: Any) -> bool:
 
 
 def _number(declared: Option, value: Any) -> float:
-    """A number above 0; 0, too, where it is the default."""
+    """A number above 0, of the range that is declared; 0, too, where it is the default."""
     if declared.default == 0 and str(value).strip() in _ZERO:
         return 0.0
-    return positive_number(declared.shown, value)
+    return positive_number(declared.shown, value, max(declared.low, SMALLEST), min(declared.high, LARGEST))
 
 
 def _hours(declared: Option, value: Any) -> float:

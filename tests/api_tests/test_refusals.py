@@ -41,6 +41,19 @@ def test_a_question_that_makes_no_sense_is_told_the_field_and_what_would(client,
         assert [error["field"] for error in answer["errors"]] == [row["field"]]
 
 
+def test_a_number_out_of_its_range_is_told_both_ends_as_the_document_has_them(client):
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    for name, path in (("PredictionQuestion", "predictions"), ("ComparisonQuestion", "comparisons")):
+        for field, about in schemas[name]["properties"].items():
+            for kind in (about, *about.get("anyOf", ())):
+                if kind.get("type") in ("integer", "number"):
+                    change = {field: kind["minimum"] - 1}
+                    document = refused(client.post(f"/v1/{path}", json=GOOD | change), 422)
+                    most = f"{kind['maximum']:{',' if kind['type'] == 'integer' else ',.10g'}}"
+                    ends = f"from {kind['minimum']:g} to {most}; given: {change[field]}"
+                    assert document["errors"][0]["detail"].endswith(ends), document
+
+
 @each_row
 def test_what_a_recorded_step_contradicts_is_named_as_a_field(client, changes, field):
     step = {"batch_size": 32, "parts": 2, "precision": "amp_bf16", "optimizer": "sgd"}

@@ -130,7 +130,7 @@ _ASKED = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [64], "data_set": "i
 _REFUSED = (
     {"cnn": "resnet5"}, {"gpus": ["T5"]}, {"data_set": "imagnet"}, {"n_gpus": 8, "link": "nvl"}, {"host": "mine"},
     {"loader": "dal"}, {"offer_region": "mars"}, {"batch_sizes": [0]}, {"precisions": ["fp8"]}, {"batch_sizes": []},
-    {"n_gpus": 3}, {"precisions": ["tf32"]},
+    {"n_gpus": 3}, {"precisions": ["tf32"]}, {"workspace_mib": 0},
 )  # fmt: skip
 
 

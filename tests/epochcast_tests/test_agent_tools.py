@@ -61,6 +61,8 @@ def test_every_tool_says_what_it_does_and_takes_the_options_that_its_answer_read
             option for kind in kinds for option in options_of(kind, TOOLS[name].answer)
         }
         assert [option for option, schema in properties.items() if not schema["description"]] == []
+        whole = [schema for schema in properties.values() if "integer" in schema["type"]]
+        assert all(schema["minimum"] <= 1 <= schema["maximum"] for schema in whole)
         assert tool.description == COMMANDS[name]
         assert tool.annotations.read_only_hint
 
