@@ -30,7 +30,6 @@ ALLOWED = (
     "predictor/models/fit.py",  # types that the law was fitted on: a new one in the registry changes no fit
     "predictor/answers",  # classes of operators, some of which share a type's name
     "proxy_cnns/backends",
-    "proxy_cnns/designs.py",  # one draw of shapes for each type, and shapes of types that the zoo lacks
 )
 
 

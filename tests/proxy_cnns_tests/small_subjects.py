@@ -9,11 +9,11 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.proxies import proxy_table
 from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.configuration import Configuration, Subject
-from proxy_cnns.designs import conv, from_to, linear, same_shape
+from proxy_cnns.designs import operators_in
 
 OPERATORS = tuple(
     Subject("operator", operator.name, operator.in_height or 1, operator=operator)
-    for operator in (conv(3, 32, 8, (3, 3), first=True), conv(8, 16, 8, (1, 1)), linear(8, 10))
+    for operator in operators_in(["conv2d 3 plain image: 3@32>8", "conv2d 1 plain: 8@16", "linear: 8@1>10"])
 )
 TARGETS = tuple(Subject("target", name, 8, proxy_table("8_4_4")) for name in ("first", "second"))
 SIZES = (4, 16, 64, 256)
@@ -57,28 +57,23 @@ class Rare(NamedTuple):
     in_chainer: bool = True
 
 
-def _of_line(product: str, **columns: int) -> Operator:
-    return from_to(product, (2 * 6, 5, 1), (columns.pop("out", 2 * 6), 5, 1), groups=2, **columns)
-
-
-_WINDOW = {"kernel_height": 1, "kernel_width": 3, "stride_height": 1, "stride_width": 1, "padding_width": 1}
-_LSTM, _GRU = 2 * 4 * 4 * (6 + 4 + 2), 3 * 4 * (6 + 4 + 2)
-RARE = {
-    "group_norm": Rare(same_shape("group_norm", 64, 8), (2, 64, 8, 8)),
-    "instance_norm": Rare(same_shape("instance_norm", 6, 8), (2, 6, 8, 8), False),
-    "prelu": Rare(same_shape("prelu", 8, 4, parameters=8), (2, 8, 4, 4)),
-    "upsample": Rare(from_to("upsample", (8, 4, 4), (8, 8, 8)), (2, 8, 8, 8)),
-    "upsample_nearest": Rare(from_to("upsample_nearest", (8, 4, 4), (8, 8, 8)), (2, 8, 8, 8), False),
-    "upsample_bicubic": Rare(from_to("upsample_bicubic", (8, 4, 4), (8, 6, 8)), (2, 8, 6, 8), False),
-    "clamp": Rare(same_shape("clamp", 8, 4), (2, 8, 4, 4)),
-    "roll": Rare(same_shape("roll", 8, 4), (2, 8, 4, 4), False),
-    "mean": Rare(from_to("mean", (8, 4, 4), (1, 4, 4)), (2, 1, 4, 4)),
-    "matmul": Rare(_of_line("matmul", out=2 * 7), (2, 2, 5, 7)),
-    "attention": Rare(_of_line("attention", kernel_height=5), (2, 2, 5, 6), False),
-    "conv3d": Rare(conv(3, (4, 6, 5), 6, (3, 3, 1), (1, 2, 1)), (2, 6, 4, 3, 5)),
-    "conv_transpose3d": Rare(conv(4, (2, 3, 4), 6, (1, 2, 4), (1, 2, 2), transposed=True), (2, 6, 2, 6, 8)),
-    "lstm": Rare(from_to("lstm", (6, 5, 1), (8, 5, 1), groups=2, parameters=_LSTM), (2, 5, 8), False),
-    "gru": Rare(from_to("gru", (6, 5, 1), (4, 5, 1), groups=1, parameters=_GRU), (2, 5, 4), False),
-    "conv1d": Rare(from_to("conv2d", (4, 1, 9), (6, 1, 9), groups=1, parameters=72, **_WINDOW), (2, 6, 1, 9)),
-}
+_OUTPUTS: tuple[tuple[str, tuple[int, ...], bool], ...] = (
+    ("group_norm: 64@8", (2, 64, 8, 8), True),
+    ("instance_norm: 6@8", (2, 6, 8, 8), False),
+    ("prelu scale: 8@4", (2, 8, 4, 4), True),
+    ("upsample: 8@4>8@8", (2, 8, 8, 8), True),
+    ("upsample_nearest: 8@4>8@8", (2, 8, 8, 8), False),
+    ("upsample_bicubic: 8@4>8@6x8", (2, 8, 6, 8), False),
+    ("clamp: 8@4", (2, 8, 4, 4), True),
+    ("roll: 8@4", (2, 8, 4, 4), False),
+    ("mean: 8@4>1", (2, 1, 4, 4), True),
+    ("matmul g2: 12@5x1>14", (2, 2, 5, 7), True),
+    ("attention g2: 12@5x1", (2, 2, 5, 6), False),
+    ("conv3d 3x3x1/1x2x1: 3@4x6x5>6", (2, 6, 4, 3, 5), True),
+    ("conv_transpose3d 1x2x4/1x2x2: 4@2x3x4>6", (2, 6, 2, 6, 8), True),
+    ("lstm g2: 6@5x1>8", (2, 5, 8), False),
+    ("gru g1: 6@5x1>4", (2, 5, 4), False),
+    ("conv2d 1x3 plain: 4@1x9>6", (2, 6, 1, 9), True),
+)
+RARE = {line.split()[0].rstrip(":"): Rare(operators_in([line])[0], *more) for line, *more in _OUTPUTS}
 """One table for both backends."""

@@ -1,6 +1,7 @@
 """The designed libraries: fixed, of no CNN's own shapes but the named ones', and near to every CNN's layers."""
 
 from collections import defaultdict
+from dataclasses import replace
 from math import dist, isinf, log2
 from statistics import quantiles
 
@@ -8,8 +9,8 @@ import pytest
 
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.operator_types import OPERATOR_TYPES
-from predictor.operators.operators import Operator, operators_of
-from proxy_cnns.designs import common_operators, designed_operators, same_work
+from predictor.operators.operators import Operator, alone, operators_of
+from proxy_cnns.designs import common_operators, designed_operators
 from proxy_cnns.presets import PRESETS
 
 COMMON_CNNS, LIBRARY_CNNS = (PRESETS[name]["cnns"] for name in ("quick", "library"))
@@ -79,12 +80,11 @@ NO_NEIGHBOUR = {
 
 
 @pytest.mark.parametrize(
-    ("scale", "cnns", "median", "most", "worst"),
-    [(0.9, COMMON_CNNS, 0.6, 1.35, 3.8), (2.0, LIBRARY_CNNS, 0.4, 0.9, 2.2)],
-    ids=["quick", "library"],
+    ("part", "cnns", "median", "most", "worst"),
+    [("quick", COMMON_CNNS, 0.6, 1.35, 3.8), ("library", LIBRARY_CNNS, 0.4, 0.9, 2.2)],
 )
-def test_every_operator_of_the_zoo_has_a_near_neighbour(scale, cnns, median, most, worst, zoo_operators):
-    distances = _distances(designed_operators(scale) + common_operators(cnns), zoo_operators)
+def test_every_operator_of_the_zoo_has_a_near_neighbour(part, cnns, median, most, worst, zoo_operators):
+    distances = _distances(designed_operators(part) + common_operators(cnns), zoo_operators)
     for distance, operator, neighbour in distances[-5:]:
         print(f"{distance:.2f} octaves: {operator} -> {neighbour}")
     assert {name.split("_d1")[0] for distance, name, _ in distances if isinf(distance)} == NO_NEIGHBOUR
@@ -95,8 +95,13 @@ def test_every_operator_of_the_zoo_has_a_near_neighbour(scale, cnns, median, mos
 
 
 def test_no_designed_shape_is_a_real_cnns(zoo_operators):
-    real = {same_work(operator) for operator in zoo_operators}
-    assert not real & {same_work(operator) for operator in designed_operators(3.0)}
+    def shapes(operators):
+        """What changes a time: an optimizer and a loss whole, of others no weights and flags."""
+        for operator in operators:
+            bare = {"parameters": 0, "input_gradient": True, "in_place": False, "wide_input": False}
+            yield replace(alone(operator), **bare) if operator.type not in ("optimizer", "loss") else operator
+
+    assert not {*shapes(zoo_operators)} & {*shapes(designed_operators("library"))}
 
 
 def test_real_shapes_in_the_libraries_are_those_of_the_named_cnns():
@@ -105,39 +110,15 @@ def test_real_shapes_in_the_libraries_are_those_of_the_named_cnns():
     assert set(COMMON_CNNS) < set(LIBRARY_CNNS)
 
 
-def test_a_finer_library_holds_every_shape_of_a_coarser_one():
-    assert set(designed_operators(0.85)) < set(designed_operators(3.0))
-
-
 def test_every_type_that_costs_time_is_there():
-    types = {operator.type for operator in designed_operators(0.85)}
+    types = {operator.type for operator in designed_operators("quick")}
     assert types == set(OPERATOR_TYPES) - _WITHOUT_TIME - _MEASURED_APART - _BY_TRAFFIC
 
 
-def test_output_sizes_follow_from_kernel_stride_and_padding_and_groups_divide_channels():
-    for operator in designed_operators(3.0):
+def test_groups_divide_channels_and_pools_that_widen_have_the_window_of_an_adaptive_pool():
+    for operator in designed_operators("library"):
         if operator.type == "conv2d":
             assert operator.in_channels % operator.groups == operator.out_channels % operator.groups == 0
-        if operator.type in ("conv2d", "max_pool", "avg_pool") and not _widens(operator):
-            for dimension in ("height", "width"):
-                size, kernel, stride, padding, out = (
-                    getattr(operator, f"{what}_{dimension}")
-                    for what in ("in", "kernel", "stride", "padding", "out")
-                )
-                reach = (operator.dilation or 1) * (kernel - 1) + 1
-                assert out == (size + 2 * padding - reach) // stride + 1 >= 1
-                assert padding <= reach // 2
-
-
-def test_pools_that_widen_have_the_window_of_an_adaptive_pool():
-    widening = [
-        operator for operator in designed_operators(3.0) if operator.type == "avg_pool" and _widens(operator)
-    ]
-    assert len(widening) >= 4
-    for operator in widening:
-        assert operator.kernel_height == -(-operator.in_height // operator.out_height) == 1
-        assert operator.stride_height == operator.in_height // operator.out_height == 0
-
-
-def _widens(operator):
-    return operator.out_height > operator.in_height
+        if operator.type == "avg_pool" and operator.out_height > operator.in_height:
+            assert operator.kernel_height == -(-operator.in_height // operator.out_height) == 1
+            assert operator.stride_height == operator.in_height // operator.out_height == 0

@@ -8,7 +8,7 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.files import data_file
 from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.configuration import Configuration, Subject
-from proxy_cnns.designs import conv, optimizer, same_shape
+from proxy_cnns.designs import operators_in
 from proxy_cnns.estimates import estimated_memory_gib, estimated_ms, estimated_seconds
 
 _TF32, _FP32, _BF16 = (Mode(precision=precision) for precision in ("tf32", "fp32", "amp_bf16"))
@@ -43,15 +43,16 @@ def test_time_and_memory_grow_with_the_batch():
 
 
 def test_strict_fp32_takes_longer_and_bf16_less_than_tf32_and_both_passes_longer_than_one():
-    single, both = (_alone(same_shape("add", 256, 56, passes=x)) for x in ("forward", "forward_backward"))
+    single, both, convolution = map(
+        _alone, operators_in(["add forward: 256@56", "add: 256@56", "conv2d 3: 256@28"])
+    )
     assert estimated_ms(single, 256, _TF32) < estimated_ms(both, 256, _TF32)
-    convolution = _alone(conv(256, 28, 256, (3, 3)))
     times = [estimated_ms(convolution, 128, mode) for mode in (_FP32, _TF32, _BF16)]
     assert times == sorted(times, reverse=True)
 
 
 def test_the_optimizer_takes_the_same_at_every_batch_size():
-    step = _alone(optimizer(161, 25_000_000))
+    (step,) = map(_alone, operators_in(["optimizer: 161@25000000"]))
     assert estimated_ms(step, 1, _TF32) == estimated_ms(step, 1024, _TF32) == pytest.approx(0.167, rel=0.01)
 
 

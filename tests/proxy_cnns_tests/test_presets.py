@@ -13,7 +13,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.operators.operators import operators_of
 from proxy_cnns.configuration import Builder, mode_of
-from proxy_cnns.designs import conv, linear, pool, spread_order, training_operators
+from proxy_cnns.designs import operators_in, spread_order, training_operators
 from proxy_cnns.estimates import estimated_seconds
 from proxy_cnns.modes import modes_of_gpu
 from proxy_cnns.presets import (
@@ -188,18 +188,10 @@ def test_planning_needs_neither_pandas_nor_a_framework():
     assert not {"pandas", "torch", "chainer"} & set(done.stdout.split())
 
 
-def test_what_is_written_as_text_in_trainings_is_what_the_designs_make(presets):
-    designed = {
-        conv(64, 96, 64, (3, 3), bias=True),
-        conv(3, 255, 96, (11, 11), 2, padded=False, first=True),
-        conv(16, 400, 16, (3, 3), groups=16),
-        conv(512, 19, 1024, (3, 3), dilation=6, bias=True),
-        conv(16, (96, 96, 96), 16, (5, 5, 5)),
-        conv(32, (48, 48, 48), 16, (2, 2, 2), (2, 2, 2), transposed=True),
-        linear(128, 8192),
-        pool("max_pool", 64, 512, 2, 2),
-    }
-    assert designed - {subject.operator for subject in presets["trainings"].subjects} == set()
+@each_row
+def test_operators_are_written_as_a_type_with_marks_and_shapes(line, name):
+    """Parameters stand behind `w`."""
+    assert [operator.name for operator in operators_in([line])] == [name]
 
 
 def test_an_early_end_of_trainings_leaves_shapes_of_every_list():

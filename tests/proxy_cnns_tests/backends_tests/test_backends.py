@@ -21,7 +21,7 @@ from proxy_cnns.backends.chainer.modes import check_mode as check_chainer
 from proxy_cnns.backends.torch import device as torch_device
 from proxy_cnns.backends.torch.modes import check_mode as check_torch
 from proxy_cnns.configuration import Builder, Configuration, Launches, Subject
-from proxy_cnns.designs import same_shape
+from proxy_cnns.designs import operators_in
 
 CPU_MODES = [
     Mode(precision=precision, memory_format=memory_format)
@@ -115,7 +115,7 @@ def test_a_closed_configuration_does_not_run(each_framework):
 
 
 def test_an_operators_time_is_that_of_one_copy(each_framework):
-    operator = same_shape("batch_norm", 8, 4)
+    (operator,) = operators_in(["batch_norm: 8@4"])
     prepared = each_framework.backend.prepare(alone(operator, Mode(each_framework.framework)))
     assert prepared.copies == 16
     assert prepared.host_time_ms(1) > 0

@@ -17,13 +17,13 @@ from proxy_cnns.backends.chainer.device import CupyDevice
 from proxy_cnns.backends.chainer.modes import configured
 from proxy_cnns.backends.chainer.operators import operator_program
 from proxy_cnns.configuration import Configuration
-from proxy_cnns.designs import same_shape
+from proxy_cnns.designs import operators_in
 
 FP32 = Mode(framework="chainer")
 
 
 def test_small_operators_run_in_many_copies_large_ones_alone(chainer):
-    operator = same_shape("add", 64, 8)
+    (operator,) = operators_in(["add: 64@8"])
     small = operator_program(operator, FP32, 1, "@numpy", 2**20)
     large = operator_program(operator, FP32, 256, "@numpy", 2**20)
     assert (small.copies, large.copies) == (16, 1)

@@ -1,6 +1,5 @@
 """One operator alone computes what it computes in a CNN, in copies that leave the cache."""
 
-from dataclasses import replace
 from math import prod
 from types import ModuleType
 from typing import Any
@@ -8,11 +7,10 @@ from typing import Any
 import pytest
 
 from predictor.catalogue.modes import Mode
-from predictor.operators.operators import Operator
 from proxy_cnns.backends.layers import copies_of, input_shapes
 from proxy_cnns.backends.torch import operators as torch_operators
 from proxy_cnns.backends.torch.operators import operator_program
-from proxy_cnns.designs import adaptive_pool, conv, from_to, linear, optimizer, same_shape
+from proxy_cnns.designs import operators_in
 from proxy_cnns.presets import preset
 
 _NARROW = Mode(precision="amp_bf16")
@@ -20,9 +18,9 @@ _NARROW = Mode(precision="amp_bf16")
 
 def test_a_softmax_over_the_channels_of_maps_reads_the_maps():
     """It ran on vectors of as many channels: 0.009 ms whatever the maps."""
-    for shape, read in (((19, 8, 6), (2, 19, 8, 6)), ((19, 1, 1), (2, 19))):
-        operator = replace(from_to("activation", shape, shape), kind="softmax")
-        assert input_shapes(operator, 2) == [read]
+    of_maps, of_vectors = operators_in(["activation softmax: 19@8x6 19@1"])
+    assert input_shapes(of_maps, 2) == [(2, 19, 8, 6)]
+    assert input_shapes(of_vectors, 2) == [(2, 19)]
 
 
 @pytest.fixture
@@ -39,8 +37,9 @@ def calls(monkeypatch: pytest.MonkeyPatch, torch: ModuleType) -> list[Any]:
     return handed_over
 
 
-def run(operator: Operator, mode: Mode = Mode()) -> Any:  # noqa: B008 - a frozen value
-    program = operator_program(operator, mode, 2, "cpu", cache_bytes=0)
+def run(line: str, mode: Mode = Mode(), cache_bytes: int = 0) -> Any:  # noqa: B008 - a frozen value
+    (operator,) = operators_in([line])
+    program = operator_program(operator, mode, 2, "cpu", cache_bytes=cache_bytes)
     program.iterate()
     return program
 
@@ -50,26 +49,24 @@ def test_copies_exceed_the_cache_twice_within_limits():
 
 
 def test_copies_run_forward_and_backward_together(torch, calls):
-    program = operator_program(same_shape("batch_norm", 8, 4), Mode(), 2, "cpu", cache_bytes=10**5)
-    program.iterate()
-    assert program.copies == 16
+    assert run("batch_norm: 8@4", cache_bytes=10**5).copies == 16
     assert [len(tensors) for tensors in calls[-1]] == [16, 48, 16]
 
 
 def test_incoming_gradients_are_tensors_of_their_own(torch, calls):
-    operator_program(conv(4, 8, 4, (3, 3)), Mode(), 2, "cpu", cache_bytes=10**4).iterate()
+    run("conv2d 3 plain: 4@8", cache_bytes=10**4)
     outputs, wanted, gradients = calls[-1]
     assert len({tensor.data_ptr() for tensor in (*outputs, *wanted, *gradients)}) == 4 * len(outputs)
 
 
 def test_the_first_layer_has_no_input_gradient(torch, calls):
-    run(conv(3, 8, 4, (3, 3), first=True))
+    run("conv2d 3 plain image: 3@8>4")
     assert [tuple(tensor.shape) for tensor in calls[-1][1]] == [(4, 3, 3, 3)]
 
 
 @pytest.mark.parametrize("kind", ["relu", "relu6", "silu", "hardswish", "leaky_relu"])
 def test_in_place_activations_overwrite_their_input(kind, torch, calls):
-    run(same_shape("activation", 3, 4, kind=kind, in_place=True))
+    run(f"activation {kind} in_place: 3@4")
     outputs, wanted, _ = calls[-1]
     assert outputs[0].data_ptr() == wanted[0].data_ptr()
 
@@ -86,62 +83,62 @@ def test_gradients_through_an_activation_in_place_are_those_beside_it(kind, torc
 
 
 def test_a_sum_of_gradients_runs_forward_alone(torch, calls):
-    run(same_shape("add", 3, 4, passes="forward"))
+    run("add forward: 3@4")
     assert calls == []
 
 
-@pytest.mark.parametrize(("wide", "dtype"), [(True, "float32"), (False, "bfloat16")])
-def test_mixed_precision_hands_over_the_type_that_arrives_in_a_cnn(wide, dtype, torch, calls):
-    run(conv(4, 8, 4, (3, 3), wide=wide), _NARROW)
+@pytest.mark.parametrize(("mark", "dtype"), [("wide", "float32"), ("", "bfloat16")])
+def test_mixed_precision_hands_over_the_type_that_arrives_in_a_cnn(mark, dtype, torch, calls):
+    run(f"conv2d 3 plain {mark}: 4@8", _NARROW)
     outputs, wanted, _ = calls[-1]
     assert (outputs[0].dtype, wanted[0].dtype) == (torch.bfloat16, getattr(torch, dtype))
     assert wanted[1].dtype == torch.float32
 
 
 @pytest.mark.parametrize(
-    ("operator", "channels_last"),
+    ("line", "channels_last"),
     [
-        (conv(4, 8, 4, (3, 3)), False),
-        (conv(4, 8, 4, (7, 7), groups=4, wide=True), True),
-        (same_shape("multiply", 4, 8, parameters=4), True),
-        (conv(3, 8, 4, (3, 3), first=True), False),
+        ("conv2d 3 plain: 4@8", False),
+        ("conv2d 7 plain apart wide: 4@8", True),
+        ("multiply scale: 4@8", True),
+        ("conv2d 3 plain image: 3@8>4", False),
     ],
 )
-def test_what_comes_from_a_layer_norm_lies_channels_last(operator, channels_last, torch, calls):
-    run(operator)
+def test_what_comes_from_a_layer_norm_lies_channels_last(line, channels_last, torch, calls):
+    run(line)
     out = calls[-1][0][0]
     layouts = (out.is_contiguous(memory_format=torch.channels_last), out.is_contiguous())
     assert layouts == (channels_last, not channels_last)
 
 
 def test_a_map_of_one_position_lies_channels_last_as_what_pooled_it_down_would_write_it(torch, calls):
-    run(adaptive_pool(4, 1, 3), Mode(memory_format="channels_last"))
+    run("avg_pool 1/0: 4@1>4@3", Mode(memory_format="channels_last"))
     pooled = torch.nn.MaxPool2d(2)(torch.randn(2, 4, 2, 2).to(memory_format=torch.channels_last))
     image = calls[-1][1][0]
     assert image.stride() == pooled.stride() != torch.randn(2, 4, 1, 1).stride()
 
 
-@pytest.mark.parametrize(("groups", "copied"), [(2, True), (None, False)])
-def test_a_channel_shuffle_copies_and_a_change_of_layout_does_not(groups, copied, torch, calls):
-    run(same_shape("permute", 4, 8, groups=groups))
+@pytest.mark.parametrize(("line", "copied"), [("permute g2: 4@8", True), ("permute: 4@8", False)])
+def test_a_channel_shuffle_copies_and_a_change_of_layout_does_not(line, copied, torch, calls):
+    run(line)
     outputs, wanted, _ = calls[-1]
     assert (outputs[0].data_ptr() != wanted[0].data_ptr()) == copied
 
 
 def test_a_linear_layer_on_a_map_reads_channels_last_and_a_concat_joins_as_many_tensors_as_it_says(calls):
-    run(linear(6, 24, side=5))
+    run("linear: 6@5>24")
     assert tuple(calls[-1][0][0].shape) == (2, 5, 5, 24)
-    run(same_shape("concat", 11, 4, n_tensors=3))
+    run("concat n3: 11@4")
     assert [tensor.shape[1] for tensor in calls[-1][1]] == [5, 3, 3]
     assert calls[-1][0][0].shape[1] == 11
 
 
 def test_an_optimizer_step_moves_all_its_tensors(torch):
-    operator = optimizer(7, 700)
+    (operator,) = operators_in(["optimizer: 7@700"])
     tensors = torch_operators._trained_tensors(operator, "cpu")
     assert sum(tensor.numel() for tensor in tensors) == 700
     assert len({tensor.grad.data_ptr() for tensor in tensors}) == 7
-    run(operator)
+    run("optimizer: 7@700")
 
 
 def test_operators_of_trainings_give_as_many_numbers_as_they_say(torch: ModuleType) -> None:
