@@ -18,11 +18,11 @@ from epochcast.torch_device import FirstBatch, Team, TorchDevice, images_in, is_
 from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.check import Speed, check
 from predictor.answers.notes import duration, number, percent, usd
-from predictor.answers.options import check_read, options_of
+from predictor.answers.options import options_of
 from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import is_cpu
-from predictor.catalogue.offers import hourly_usd
+from predictor.catalogue.offers import Prices, hourly_usd
 from predictor.checks import as_list, whole_number
 from predictor.errors import BudgetExceededError, EpochcastError, SchemaError
 from predictor.measurements.hosts import WATCHED
@@ -183,6 +183,7 @@ def watch(
     limit = Limit(budget_usd, deadline, on_exceeded)
     more = (gpu, out, report_after, usd_per_hour, on, limit, options)
     watching = Watch(model, length_of(batches), epochs, samples, workers, *more)
+    watching.takes_price()
     if on_exceeded == CHECKPOINT:
         raise SchemaError(
             "on_exceeded 'checkpoint' is for epochcast.lightning_callback and trainer_callback, which can save. Pass a "
@@ -247,6 +248,7 @@ class Watch:
     clock: Callable[[], float] = time.perf_counter
     watched: Watched | None = None
     first_batch: FirstBatch | None = None
+    _prices: Prices = field(init=False)
     _began_at: float | None = None
     _epochs: int = 0
     _question: Question | None = None
@@ -268,22 +270,26 @@ class Watch:
             raise SchemaError(
                 f"{name} is no option here: the CNN is the model, and its mini-batches are seen."
             )
-        check_read(Question.of(None, None, None, dict(self.options)), "watch")
+        self._prices = ResolvedQuestion.of(Question.of(None, None, None, dict(self.options)), "watch").prices
         self.usd_per_hour = options_of(Question)["usd_per_hour"].checked(self.usd_per_hour)
         self.limit = replace(self.limit)  # which remembers that this run passed it
-        if self.limit.budget_usd is not None and self.usd_per_hour is not None:
-            self.limit.price(self.usd_per_hour, None)
-        if is_module(self.model):
-            self._device = TorchDevice(self.model)
+        self._device = TorchDevice(self.model) if is_module(self.model) else None
+        if self.usd_per_hour is not None or self._gpu() is not None:
+            self.takes_price()
+        if self._device is not None:
             self._device.on_first_batch(self.model, partial(setattr, self, "first_batch"))
+
+    def takes_price(self) -> None:
+        """Take the price of an hour where there is a budget; SchemaError if there is none."""
+        if self.limit.budget_usd is not None:
+            self.limit.price(self._usd_per_hour(), self._gpu())
 
     def waits(self) -> None:
         """Note that the loop asks for a batch; the wait for data begins."""
         self._asked_at = self.clock()
         if self._began_at is None:
             self._began_at = self._asked_at
-            if self.limit.budget_usd is not None:
-                self.limit.price(self._usd_per_hour(), self._gpu())
+            self.takes_price()  # of all that train together by now
 
     @property
     def is_unfinished(self) -> bool:
@@ -459,7 +465,7 @@ class Watch:
         together = {"n_gpus": team.n_gpus, "nodes": team.nodes or 1} | dict(self.options)
         question = Question.of(None, None, None, together)
         n_gpus, nodes = question.n_gpus or 1, question.nodes or 1
-        offers = ResolvedQuestion.of(question).prices.of_each(n_gpus // nodes, spot=question.spot)
+        offers = self._prices.of_each(n_gpus // nodes, spot=question.spot)
         return next((nodes * hourly_usd(offer, question.spot) for offer in offers.get(gpu, ())), None)
 
     def _keeps(self, row: PredictionRow, out: Path) -> None:

@@ -99,9 +99,9 @@ def test_processes_that_train_together_follow_the_first(monkeypatch):
 
 
 @each_row
-def test_a_limit_that_makes_no_sense_is_refused_before_the_training(limit, words):
+def test_a_limit_that_makes_no_sense_is_refused_at_the_call(limit, words):
     with pytest.raises(SchemaError, match=words):
-        list(epochcast.watch(range(3), **{"gpu": "TITAN V"} | limit))
+        epochcast.watch(range(3), **{"gpu": "TITAN V"} | limit)
 
 
 @each_row
@@ -110,3 +110,12 @@ def test_what_is_no_price_is_refused_at_the_call(price, words):
         epochcast.watch(range(3), **price)
     with pytest.raises(SchemaError, match=words):
         epochcast.trainer_callback(**price)
+
+
+def test_a_budget_of_a_module_has_its_price_at_the_call_and_a_refused_module_keeps_no_hook():
+    import torch
+
+    module = torch.nn.Conv2d(3, 3, 3)
+    with pytest.raises(SchemaError, match="no offer has what this run trains on, cpu:"):
+        epochcast.watch(range(3), module, budget_usd=1)
+    assert not module._forward_pre_hooks
