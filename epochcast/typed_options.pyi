@@ -143,8 +143,8 @@ class _OfCompare(TypedDict, total=False):
     """US$ that the training may cost."""
     deadline_h: float | str | None
     """Hours that it may take; 90min, 1h30m, 2d and 3 weeks are understood, too."""
-    trials: int
-    """Trainings of a parameter search, per_gpu at a time on each GPU of an offer."""
+    trials: int | None
+    """Trainings of a parameter search, per_gpu at a time on each GPU of an offer. By default one, or as many as share a GPU."""
     setup_minutes: float
     """Minutes that are paid before training starts."""
     interruptions_per_day: float | None

@@ -250,7 +250,7 @@ class Comparer:
                 f"a training's cost needs the samples of an epoch. Pass {named('samples')}, or a data set such as "
                 "'imagenet'."
             ).about("samples")
-        if question.per_gpu == "auto" and plan.trials == 1:
+        if question.per_gpu == "auto" and plan.trainings == 1:
             raise SchemaError(
                 f"{named('per_gpu')} 'auto' shares GPUs among trials, and there is one. Pass {named('trials')}, too."
             ).about("per_gpu")
@@ -304,7 +304,7 @@ class Comparer:
         One GPU of an offer is taken to work where it is not known what joins them.
         """
         question, machines = self.resolved.question, self.machines
-        may_share = self.may_share and self.plan.trials == 1 and not question.is_whole
+        may_share = self.may_share and self.plan.trainings == 1 and not question.is_whole
         most_of: dict[tuple[int, str], int] = {}
         for gpu, link, offer in zip(
             machines.gpu.tolist(), machines.links, machines.offers.offers, strict=True
@@ -331,7 +331,7 @@ class Comparer:
     def _packs(self) -> list[int]:
         """Trainings that share a GPU: up to those asked for, or those of the plan; the last round has fewer."""
         is_open = self.resolved.question.per_gpu == "auto"
-        most = min(MAX_PER_GPU, self.plan.trials) if is_open else self.resolved.team.trainings
+        most = min(MAX_PER_GPU, self.plan.trainings) if is_open else self.resolved.team.trainings
         return list(range(1, 1 + most))
 
     def _splits(self, gpu_index: int) -> Iterator[tuple[Team | None, int, int, int]]:
@@ -464,7 +464,7 @@ class Comparer:
         offers_of_gpus = [offered.get(gpu.name, (None,)) for gpu in self.gpus]
         offers = list(chain(*offers_of_gpus))
         gpu = np.repeat(np.arange(len(self.gpus)), list(map(len, offers_of_gpus)))
-        counts = [None if offer is None or plan.trials == 1 else offer.gpu_count for offer in offers]
+        counts = [None if offer is None or plan.trainings == 1 else offer.gpu_count for offer in offers]
         at_once = [1 if count is None else math.floor(count) // per_node for count in counts]
         feed = feed_of_offers(self.resolved, self.table.image_size, offers)
         links = list(map(self._link_of, gpu.tolist(), offers))
@@ -547,7 +547,7 @@ class Comparer:
 
         As many trials train at a time as GPUs hold together. The last round may have fewer, and fewer on each GPU.
         """
-        trials, at_once = self.plan.trials, self.machines.at_once[machine]
+        trials, at_once = self.plan.trainings, self.machines.at_once[machine]
         per_gpu = answers.iterations.per_gpu[places]
 
         def rows_of(places: Places, trainings: Places) -> OfferRows:
@@ -664,7 +664,7 @@ class Comparer:
         work_h = _work_h(numbers)[0]
         again = 1.0 if interrupted is None else interrupted.expected_h(work_h, restart_h=0.0) / work_h
         return columns_of(rows, is_best) | {
-            "gpus_used": (used * np.minimum(-(-plan.trials // numbers["per_gpu"]), at_once)).tolist(),
+            "gpus_used": (used * np.minimum(-(-plan.trainings // numbers["per_gpu"]), at_once)).tolist(),
             "region": [None if offer is None else offer.region for offer in offers],
             "usd_per_hour": per_hour,
             "vcpus": [None if offer is None else offer.vcpus for offer in offers],
@@ -675,7 +675,7 @@ class Comparer:
             "cost_low_usd": numbers[EPOCH_TIMES[1]] * per_hour / 3600.0,
             "cost_high_usd": numbers[EPOCH_TIMES[2]] * per_hour / 3600.0,
             "epochs": [plan.epochs] * n,
-            "trials": [plan.trials] * n,
+            "trials": [plan.trainings] * n,
             "total_time_h": hours,
             "total_low_h": low_h.tolist(),
             "total_high_h": high_h.tolist(),
@@ -748,12 +748,12 @@ class Comparison:
 def with_trials(plan: Plan, question: Question) -> Plan:
     """The plan of a question whose trainings share GPUs: without trials, of as many as share one."""
     per_gpu = 1 if question.per_gpu == "auto" else int(question.per_gpu)
-    if 1 < plan.trials < per_gpu:
+    if (trials := plan.trials or per_gpu) < per_gpu:
         raise OutOfRangeError(
-            f"{named('per_gpu')} {per_gpu}: there are {plan.trials} trainings. Pass 1 to {plan.trials}, or more "
+            f"{named('per_gpu')} {per_gpu} is above {named('trials')} {trials}. Pass at most {trials}, or more "
             f"{named('trials')}."
         ).about("per_gpu")
-    return replace(plan, trials=max(plan.trials, per_gpu))
+    return replace(plan, trials=trials)
 
 
 def compare(question: Question, plan: Plan | None = None) -> Comparison:

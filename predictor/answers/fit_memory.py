@@ -430,7 +430,7 @@ class _Variant:
         if (
             self.search.of_iteration
             or question.n_gpus > 1
-            or self.search.plan.trials > 1
+            or self.search.plan.trainings > 1
             or question.is_whole
         ):
             return [question.n_gpus]

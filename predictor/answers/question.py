@@ -509,7 +509,7 @@ class Plan:
     epochs: int = _planned(1, "whole", low=1, high=1_000_000)
     budget_usd: float | None = _planned(None, "usd", flag="--budget")
     deadline_h: float | None = _planned(None, "hours", flag="--deadline")
-    trials: int = _planned(1, "whole", low=1, high=1_000_000)
+    trials: int | None = _planned(None, "whole", low=1, high=1_000_000)
     setup_minutes: float = _planned(0.0, "number")
     interruptions_per_day: float | None = _planned(None, "number")
     checkpoint_seconds: float | None = _planned(None, "number")
@@ -536,6 +536,11 @@ class Plan:
         check_names(options, {**options_of(Question), **options_of(Plan)})
         own = {name: value for name, value in options.items() if name in options_of(Plan)}
         return cls(**own), {name: value for name, value in options.items() if name not in own}
+
+    @property
+    def trainings(self) -> int:
+        """Trainings of all epochs: the trials, or one where none are given."""
+        return self.trials or 1
 
     @property
     def setup_h(self) -> float:

@@ -160,7 +160,7 @@ def test_a_plan_bills_the_trainings_that_there_are_and_a_last_round_of_fewer_as_
     prices = tmp_path / "prices.csv"
     prices.write_text(f"provider,instance,gpu,gpu_count,vcpus,usd_per_hour\nown,own,{H100},1,64,1\n")
 
-    def planned(per_gpu, trials=1):
+    def planned(per_gpu, trials=None):
         question = Question(**SMALL, data_set="cifar100", per_gpu=per_gpu, offers=str(prices))
         return compare(question, Plan(epochs=90, trials=trials))
 
@@ -177,8 +177,11 @@ def test_a_plan_bills_the_trainings_that_there_are_and_a_last_round_of_fewer_as_
     assert planned("auto", 5).rows[0].total_time_h <= planned(1, 5).rows[0].total_time_h
     assert "for all 4 trainings. 4 trainings on each GPU" in planned(4).verdict.sentence
     assert "On each GPU the trainings that share it take turns" in planned("auto", 5).scope
-    with pytest.raises(OutOfRangeError, match="there are 3 trainings"):
-        planned(4, 3)
+    for trials in (1, 3):
+        with pytest.raises(
+            OutOfRangeError, match=f"per_gpu 4 is above trials {trials}. Pass at most {trials}"
+        ):
+            planned(4, trials)
     large = compare(Question("vgg16", "T4", 64, data_set="imagenet", per_gpu=8))
     assert "GiB for 8 trainings on each GPU, more than fits" in large.verdict.sentence
     unpriced = compare(Question(**SMALL, data_set="cifar100", per_gpu=4, spot=True, provider="lambda"))
