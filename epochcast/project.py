@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from predictor.answers.options import Option, check_known, options_of
-from predictor.answers.question import Plan, Question
+from predictor.answers.question import Plan, Question, unread_by
 from predictor.errors import EpochcastError, SchemaError
 
 _OPTIONS = {**options_of(Question), **options_of(Plan)}
@@ -37,6 +37,8 @@ def with_defaults(
     files = ((path, _read(path, path.stat().st_mtime_ns)) for path in paths)
     path, options = next(((path, options) for path, options in files if options is not None), (None, {}))
     replaced = {*typed, *(name for option in typed for name in _REPLACES.get(option, ()))}
+    replaced |= {*unread_by(typed.get("framework_loop", options.get("framework_loop")))}
+    replaced |= {"workers", "data_source"} if typed.get("loader") == "none" else set()
     own = {name: value for name, value in options.items() if name in declared and name not in replaced}
     words = (
         f"Defaults of {path}: {', '.join(f'{name} = {value!r}' for name, value in own.items())}."

@@ -223,10 +223,9 @@ class Question:
 
     def _check_epoch(self) -> None:
         """Refuse options of an epoch without one, and those that the framework's loop does not read; SchemaError."""
-        loop, of_epoch = self.framework_loop, ("samples", *OF_EPOCHS)
-        unread = of_epoch[:3] if loop in FIXED_EPOCHS else ("drop_last",) if loop in DROPPING else ()
+        loop, unread = self.framework_loop, unread_by(self.framework_loop)
         needing = () if loop in FIXED_EPOCHS or self.samples or self.data_set else OF_EPOCHS
-        for name in of_epoch:
+        for name in ("samples", *OF_EPOCHS):
             value = getattr(self, name)
             if not value or name not in (*unread, *needing) or self.followed(name):
                 continue
@@ -552,6 +551,11 @@ def named(name: str) -> str:
     """An option's name in messages, or that of the CNN, GPU or batch size; see `named_by_flags`."""
     declared = options_of(Question).get(name) or options_of(Plan).get(name)
     return (declared or Option(name, "", "word", None, "")).shown
+
+
+def unread_by(loop: str | None) -> tuple[str, ...]:
+    """Options of an epoch that the loop of a framework does not read."""
+    return ("samples", *OF_EPOCHS[:2]) if loop in FIXED_EPOCHS else ("drop_last",) if loop in DROPPING else ()
 
 
 def check_names(names: Iterable[str], options: Mapping[str, Option]) -> None:

@@ -37,6 +37,24 @@ def test_what_a_file_gives_and_is_wrong_is_refused_with_the_file(tmp_path, monke
         epochcast.compare("resnet18")
 
 
+@pytest.mark.parametrize(
+    "options", [{"framework_loop": "nnunet"}, {"framework_loop": "timm", "loader": "none"}]
+)
+def test_a_default_of_the_file_that_a_given_option_leaves_without_effect_is_left_out(
+    tmp_path, monkeypatch, options
+):
+    workers = "\nworkers = 4" * ("loader" in options)
+    (tmp_path / "epochcast.toml").write_text(f"samples = 5000\ndrop_last = true{workers}")
+    monkeypatch.chdir(tmp_path)
+    epochs_s = epochcast.predict("resnet18", "T4", 64, **options)["epoch_time_s"]
+    (tmp_path / "epochcast.toml").unlink()
+    own = {"samples": 5000} if options["framework_loop"] == "timm" else {}
+    assert epochs_s.equals(epochcast.predict("resnet18", "T4", 64, **options, **own)["epoch_time_s"])
+    (tmp_path / "epochcast.toml").write_text(f"framework_loop = '{options['framework_loop']}'")
+    with pytest.raises(errors.SchemaError, match="has no effect with framework_loop"):
+        epochcast.predict("resnet18", "T4", 64, samples=5000, drop_last=True)
+
+
 def test_its_paths_are_beside_it_and_what_is_read_is_logged_under_the_library_s_name(
     tmp_path, monkeypatch, caplog
 ):
