@@ -28,6 +28,7 @@ _EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
 
 @o.with_options(Question, answer="predict")
 def predict_command(
+    context: typer.Context,
     cnn: list[str] | None = o.argument(f"CNNs, each {o.CNN_HELP}.", autocompletion=o.complete_cnn),
     gpu: Annotated[list[str] | None, o.gpu_option(more="; repeat it, or `all`")] = None,
     batch_size: list[str] | None = o.BATCH_SIZES,
@@ -55,7 +56,8 @@ def predict_command(
             raise SchemaError(message)
         values = {"CNN": cnn, "--gpu": gpu, "--batch-size": batch_size, "--plot": plot}
         flags = [name for name, value in values.items() if value]
-        _predict_file(rows, out, options | {"device": device}, flags, scheduler)
+        project = [name for name in options if str(context.get_parameter_source(name)).endswith("DEFAULT")]
+        _predict_file(rows, out, options | {"device": device, "of_project": project}, flags, scheduler)
         return
     for flag, where in (("--scheduler", scheduler), ("--device", None if device == "cpu" else device)):
         if where is not None:

@@ -9,7 +9,7 @@ answered row by row, so a million rows take about a second.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -76,6 +76,9 @@ WORDS = ("energy_basis", "bottleneck", "mode", "method", "extrapolates", "error"
 
 _ANCHOR = "anchor_"
 _OWN = ("batch_size", "samples", "validation_samples")
+_PRICED = {"samples", "data_set", "framework_loop", "n_gpus", "workers", "loader", "data_source", *RETIRED}
+"""Options or columns beside which prices and the machines of offers change an answer."""
+
 _FIXED = {"pass": "training", "xla": "false"}
 """Columns of measurement tables whose other values cannot be predicted; a row that has one is refused."""
 
@@ -490,6 +493,7 @@ def predict_rows(
     *,
     spread: Spread = answered_here,
     device: str = "cpu",
+    of_project: Collection[str] = (),
     **defaults: Any,
 ) -> int:
     """Answer every row of a table and write it, with the answers added, to another.
@@ -499,9 +503,9 @@ def predict_rows(
     likewise. The input's columns in their order, then `ADDED_COLUMNS`; `mode` names framework, precision, memory format
     and capture, reasons are joined by ``;``. It appears when all rows are answered. `spread`: what answers the batches:
     this process, or a cluster. `device`: what computes the times of GPUs whose operators were not measured: ``cpu``, or
-    ``cuda``, a GPU through CuPy. `**defaults`: options of a `Question` for every row: defaults of empty cells, and
-    `model`, `measurements`, `anchors`. Samples, a row's or the default, are a part of its data set or of the default
-    one, if there is one.
+    ``cuda``, a GPU through CuPy. `of_project`: names of defaults that may have no effect. `**defaults`: options of a
+    `Question` for every row: defaults of empty cells, and `model`, `measurements`, `anchors`. Samples, a row's or the
+    default, are a part of its data set or of the default one, if there is one.
 
     Gives how many rows failed. SchemaError or OutOfRangeError if the table is empty, lacks a required column or already
     has an added one, or a default makes no sense. BackendUnavailableError if the device is ``cuda`` and CuPy or a GPU
@@ -509,11 +513,14 @@ def predict_rows(
 
     From Parquet to Parquet nothing becomes text: that is about ten times as fast as CSV.
     """
-    checked = {**checked_defaults(defaults), "device": device}
+    checked, declared = checked_defaults(defaults), options_of(Question)
+    prices = [name for name in checked if declared[name].panel == "Prices" and name not in of_project]
+    prices = [] if _PRICED & {*checked} else prices
     try:
         opened = _arrow_pipe if is_parquet(in_table) and is_parquet(out_table) else _text_pipe
-        with named_by_flags(False), opened(in_table, out_table) as pipe:  # errors of rows name their columns
-            return _answered(pipe, spread, checked)
+        # errors of rows name their columns
+        with named_by_flags(False), opened(in_table, out_table, prices) as pipe:
+            return _answered(pipe, spread, {**checked, "device": device})
     except BrokenPipeError:
         raise  # the reader has gone
     except OSError as error:
@@ -541,11 +548,14 @@ def _answered(pipe: _Pipe, spread: Spread, defaults: dict[str, Any]) -> int:
 
 
 @contextmanager
-def _text_pipe(in_table: _Path, out_table: _Path) -> Iterator[_Pipe]:
-    """Open both tables; that of the answers appears when the block ends, and not if the block raises."""
+def _text_pipe(in_table: _Path, out_table: _Path, prices: Sequence[str]) -> Iterator[_Pipe]:
+    """Open both tables; that of the answers appears when the block ends, and not if the block raises.
+
+    `prices` are options that have no effect without epochs.
+    """
     with open_table(in_table) as table:
         header = table.header
-        _check_header(in_table, header)
+        _check_header(in_table, header, prices)
         types = dict.fromkeys(NUMBERS, "float64") | {FITS: "bool"}
         with writing_table(out_table, [*header, *ADDED_COLUMNS], {**table.types, **types}) as writer:
 
@@ -581,11 +591,11 @@ def _beside(
 
 
 @contextmanager
-def _arrow_pipe(in_table: _Path, out_table: _Path) -> Iterator[_Pipe]:
+def _arrow_pipe(in_table: _Path, out_table: _Path, prices: Sequence[str]) -> Iterator[_Pipe]:
     arrow = load_pyarrow()
     with open_parquet(in_table) as table:
         schema = table.schema_arrow
-        _check_header(in_table, [name.strip() for name in schema.names])
+        _check_header(in_table, [name.strip() for name in schema.names], prices)
         types = dict.fromkeys(NUMBERS, arrow.float64()) | {FITS: arrow.bool_()}
         words = arrow.dictionary(arrow.int32(), arrow.string())
         added = [arrow.field(name, types.get(name, words)) for name in ADDED_COLUMNS]
@@ -639,7 +649,8 @@ def _arrow_array(kind: Any, values: NDArray[Any], is_known: NDArray[np.bool_]) -
     return arrow.Array.from_buffers(kind, len(values), [arrow.py_buffer(known), arrow.py_buffer(data)])
 
 
-def _check_header(path: _Path, header: Sequence[str]) -> None:
+def _check_header(path: _Path, header: Sequence[str], prices: Sequence[str]) -> None:
+    """Refuse a table without what is needed, with what is taken or unread, or without an epoch for these options."""
     if not header:
         raise SchemaError(f"{path} is empty. It needs the columns {', '.join(REQUIRED_COLUMNS)}.")
     missing = [name for name in REQUIRED_COLUMNS if name not in header]
@@ -654,6 +665,11 @@ def _check_header(path: _Path, header: Sequence[str]) -> None:
         raise SchemaError(
             f"{path} has the column {', '.join(taken or twice)} "
             f"{'already, which the answer adds' if taken else 'twice'}. Rename or remove it."
+        )
+    if prices and not _PRICED & {*header}:
+        price = options_of(Question)[prices[0]].flags[0]
+        raise SchemaError(
+            f"{price} prices epochs, which {path} has none of. Add a column samples, or leave it out."
         )
     # a column that looks like one that is read, or that only all rows can share, would have no effect
     for name in (name for name in header if name and name not in BulkAnswers.columns):

@@ -48,6 +48,16 @@ def test_a_row_without_samples_has_no_epoch_and_one_without_an_offer_no_cost(ans
     assert (without_offer["cost_usd"], float(without_offer["epoch_high_s"]) > 0) == ("", True)
 
 
+def test_prices_of_rows_without_epochs_are_refused_but_where_they_decide_links_or_workers(answer, prices):
+    header, line = "cnn,image_size,gpu,batch_size", "resnet18,64,T4,32"
+    for options in ({"offers": prices}, {"usd_per_hour": 3}, {"spot": True}, {"provider": "aws"}):
+        with pytest.raises(SchemaError, match=r"prices epochs, which .* has none of. Add a column samples"):
+            answer(line, header=header, **options)
+        answer(line, header=header, of_project=[*options], **options)
+    answer(line, header=header, provider="aws", samples=9)
+    answer(line, header=header, provider="aws", n_gpus=2)
+
+
 def test_the_inputs_columns_and_order_are_kept(answer):
     rows = answer("b,resnet18,64,T4,32,fp32,", "a,alexnet,224,K80,16,fp32,", "c,resnet18,64,T4,8,fp32,")
     assert [row["id"] for row in rows] == ["b", "a", "c"]
