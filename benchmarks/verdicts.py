@@ -32,8 +32,6 @@ from predictor.catalogue.providers import billing_h
 ALIKE = 1.02 * (1 + 1e-9)
 """Times the least of a time or cost that a verdict may call so: what reads the same to two digits within 2 %."""
 
-_LIKELIER = 0.051  # gain in chance below which no other choice is called safer
-
 _TRAININGS: tuple[dict[str, Any], ...] = (
     {"cnn": "resnet50", "data_set": "imagenet"},
     {"cnn": "vgg16", "data_set": "imagenet"},

@@ -45,36 +45,33 @@ __all__ = [
     "parallel_ways", "predict", "profile", "record", "trainer_callback", "watch",
 ]  # fmt: skip
 
-_HOME = dict.fromkeys(__all__, "epochcast.api") | {
-    **dict.fromkeys(
-        ("evaluate", "feature_table", "fit", "load_measurements", "profile"), "epochcast.measured"
-    ),
-    "AnswerFrame": "epochcast.frames",
-    "Cause": "predictor.answers.check",
-    "Checkup": "predictor.answers.check",
-    "ComparisonRow": "predictor.answers.ranking",
-    "Difference": "predictor.answers.diff",
-    "Explanation": "predictor.answers.explain",
-    "MemoryPlan": "predictor.answers.fit_memory",
-    "MemoryPlans": "predictor.answers.fit_memory",
-    "NetBuilder": "predictor.cnns.builder",
-    "ParallelWay": "predictor.answers.parallel",
-    "PredictionRow": "predictor.answers.answer",
-    "Verdict": "predictor.answers.verdict",
-    "lightning_callback": "epochcast.callbacks",
-    "record": "predictor.cnns.torch_step",
-    "trainer_callback": "epochcast.callbacks",
-    "watch": "epochcast.watching",
+_NAMES = {
+    "epochcast.callbacks": "lightning_callback trainer_callback",
+    "epochcast.frames": "AnswerFrame",
+    "epochcast.measured": "evaluate feature_table fit load_measurements profile",
+    "epochcast.watching": "watch",
+    "predictor.answers.answer": "PredictionRow",
+    "predictor.answers.check": "Cause Checkup",
+    "predictor.answers.diff": "Difference",
+    "predictor.answers.explain": "Explanation",
+    "predictor.answers.fit_memory": "MemoryPlan MemoryPlans",
+    "predictor.answers.parallel": "ParallelWay",
+    "predictor.answers.ranking": "ComparisonRow",
+    "predictor.answers.verdict": "Verdict",
+    "predictor.cnns.builder": "NetBuilder",
+    "predictor.cnns.torch_step": "record",
 }
+_HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
+"""Modules of names; those of all others are `epochcast.api`."""
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("epochcast")
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module 'epochcast' has no attribute {name!r}; it has {', '.join(__all__)}")
     try:
-        value = getattr(import_module(_HOME[name]), name)
+        value = getattr(import_module(_HOME.get(name, "epochcast.api")), name)
     except ImportError as error:
         hidden = import_module("epochcast.installation").shadowed()
         if not hidden:

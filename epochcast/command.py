@@ -72,7 +72,7 @@ def build_app(called: str | None = None) -> typer.Typer:
             else:
                 app.command(name, cls=ShortHelp)(getattr(module, f"{word}_command"))
         else:
-            app.command(name, help=text)(_not_called)
+            app.command(name, help=text)(lambda: None)  # only its help is printed
     return app
 
 
@@ -111,10 +111,6 @@ def main() -> None:
         sys.exit(0)
     except OSError as error:
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}. Check the path.")
-
-
-def _not_called() -> None:
-    """Placeholder of a command that is not called: only its help is printed."""
 
 
 def _print_version(is_given: bool) -> None:

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predictor.answers.options import check_known, option, options_of
+from predictor.answers.options import check_known, options_of, worded
 from predictor.catalogue.modes import Mode
 from predictor.checks import batch_sizes_of
 from predictor.errors import SchemaError
@@ -29,8 +29,7 @@ _SECONDS = {"": 1.0, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 WHAT, HOW_LONG = "What to measure", "Time and noise"
 """Groups of options in the help."""
 
-_option = partial(option, answers=("profile",))
-_OF_PRESET = "the preset's"
+_option = partial(worded, answers=("profile",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,39 +39,20 @@ class ProfileRequest:
     No preset is `quick`; on a processor, which has no time for all of it, a small CNN at one batch size.
     """
 
-    preset: str | None = _option(
-        None,
-        "quick, library, founding, zoo, targets, trainings, ddp, cnn:NAME, cnn:FILE.py:make_model, targets:NAME,NAME.",
-        panel=WHAT, usual="quick; with --device cpu cnn:resnet18@32 at batch size 32",
-    )  # fmt: skip
-    framework: str = _option("pytorch", "pytorch or chainer.", panel=WHAT)
-    precisions: Sequence[str] = _option(
-        (), "fp32, tf32, amp_fp16, amp_bf16; repeat it, or write tf32,amp_bf16.", "words", WHAT, flag="--precision",
-        usual=_OF_PRESET,
-    )  # fmt: skip
-    memory_formats: Sequence[str] = _option(
-        (), "nchw or channels_last; repeat it.", "words", WHAT, flag="--memory-format", usual=_OF_PRESET
-    )
-    capture: str = _option(
-        "eager", "eager, graph, static_graph, compile, or some: eager,compile.", panel=WHAT
-    )
-    autotune: bool = _option(False, "cuDNN times its algorithms first.", "flag", WHAT)
-    batch_sizes: Sequence[str] = _option(
-        (), "Mini-batch size; repeat it, or write 32,64.", "sizes", WHAT, flag="--batch-size -b", usual=_OF_PRESET,
-    )  # fmt: skip
-    limit: int | None = _option(
-        None, "Measure only the first N configurations.", "whole", WHAT, low=1, high=10**9
-    )
-    device: str = _option("cuda", "cuda, cuda:N or cpu.")
-    gpus: str | None = _option(None, "Several GPUs at once: all, or 0,1. They must be alike.")
-    scheduler: str | None = _option(
-        None, "Work on the Dask cluster of this scheduler, such as tcp://10.0.0.5:8786; needs epochcast\\[fleet].",
-    )  # fmt: skip
-    time_limit: str | None = _option(None, "Stop after this time: 180s, 3min, 1h.", panel=HOW_LONG)
-    longest: str = _option("1s", "A longer iteration ends the batch sizes of its CNN.", panel=HOW_LONG)
-    allow_noise: bool = _option(
-        False, "Measure on a busy GPU, and note it in the rows, as is always done on a CPU.", "flag", HOW_LONG,
-    )  # fmt: skip
+    preset: str | None = _option(None, panel=WHAT)
+    framework: str = _option("pytorch", panel=WHAT)
+    precisions: Sequence[str] = _option((), "words", WHAT, flag="--precision")
+    memory_formats: Sequence[str] = _option((), "words", WHAT, flag="--memory-format")
+    capture: str = _option("eager", panel=WHAT)
+    autotune: bool = _option(False, "flag", WHAT)
+    batch_sizes: Sequence[str] = _option((), "sizes", WHAT, flag="--batch-size -b")
+    limit: int | None = _option(None, "whole", WHAT, low=1, high=10**9)
+    device: str = _option("cuda")
+    gpus: str | None = _option(None)
+    scheduler: str | None = _option(None)
+    time_limit: str | None = _option(None, panel=HOW_LONG)
+    longest: str = _option("1s", panel=HOW_LONG)
+    allow_noise: bool = _option(False, "flag", HOW_LONG)
 
     @classmethod
     def of(cls, options: Mapping[str, Any], **more: Any) -> ProfileRequest:

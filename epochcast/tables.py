@@ -205,16 +205,12 @@ def _printer() -> tuple[Callable[..., object], int]:
     """What prints a line in a `style`, and the columns that a line may take: of a pipe any number, without style."""
     is_wide = os.environ.get("COLUMNS", "").isdigit()
     if not (is_wide or sys.stdout.isatty() or os.environ.get("FORCE_COLOR")):
-        return _print_plain, 10_000
+        return lambda line, **_: print(line, flush=True), 10_000
     from rich.console import Console  # a tenth of the time of predict
 
     console = Console()
     plain = partial(console.print, highlight=False, markup=False, emoji=False, soft_wrap=True)
     return plain, console.width
-
-
-def _print_plain(line: str, style: str) -> None:  # noqa: ARG001 - a pipe has none
-    print(line, flush=True)
 
 
 def _lines(columns: list[tuple[Column, list[str]]]) -> list[str]:

@@ -29,8 +29,9 @@ from predictor.answers.notes import duration, number
 from predictor.catalogue.devices import is_cpu
 
 if TYPE_CHECKING:
+    from predictor.measurements.inputs import InputMeasurement
     from proxy_cnns.configuration import Configuration
-    from proxy_cnns.jobs import Request
+    from proxy_cnns.jobs import Progress, Request
     from proxy_cnns.runs import Outcome
 
 app = typer.Typer(
@@ -103,10 +104,6 @@ def doctor_command(output: o.OutputFormat = Format.table) -> None:
     records = [asdict(finding) for finding in (own, *examine())]
     title = "What this machine has for measuring"
     print_as(output, records, table_columns("profile doctor"), title, Finding.__slots__)
-
-
-if TYPE_CHECKING:
-    from predictor.measurements.inputs import InputMeasurement
 
 
 @app.command("input")
@@ -183,9 +180,6 @@ def _input_notes(measured: "InputMeasurement", out: Path | None) -> list[str]:
         ]
     return notes
 
-
-if TYPE_CHECKING:
-    from proxy_cnns.jobs import Progress
 
 _EACH_S = 10.0
 

@@ -255,7 +255,7 @@ def option(
 def worded(
     default: Any, kind: str = "word", panel: str = "", *, answers: tuple[str, ...], **more: Any
 ) -> Any:
-    """`option`, with the texts of its name in ``options.json``; {choices} stands for its words."""
+    """`option`, with the texts of its name, or class and name, in ``options.json``; {choices} stands for its words."""
     return option(default, "", kind, panel, answers=answers, **more)
 
 
@@ -317,7 +317,9 @@ def _declared(kind: Any) -> dict[str, Option]:
     options = {}
     for column in fields(kind):
         if column.metadata:
-            texts = {} if column.metadata["help"] else dict(_texts()[column.name])
+            texts: Mapping[str, Any] = {}
+            if not column.metadata["help"]:
+                texts = _texts().get(f"{kind.__name__}.{column.name}") or _texts()[column.name]
             declared = Option(name=column.name, default=column.default, **{**column.metadata, **texts})
             options[column.name] = replace(
                 declared, help=declared.help.replace("{choices}", ", ".join(declared.choices))

@@ -23,9 +23,6 @@ from predictor.measurements.table import canonical_gpu_name, check_measurements
 if TYPE_CHECKING:
     import pandas as pd
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 _GIVEN = (
     "in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width", "kernel_height",
     "kernel_width", "stride_height", "stride_width", "padding_height", "padding_width", "parameters",
