@@ -101,10 +101,3 @@ def test_an_error_says_what_would_be_right(session, name):
     result = session[1][name]
     assert result.is_error
     assert REFUSED[name][2] in result.content[0].text
-
-
-def test_a_missing_package_is_named_before_a_client_waits(epochcast, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mcp", None)
-    run = epochcast("mcp")
-    assert run.code == 2
-    assert "pip install 'epochcast[mcp]'" in run.err

@@ -1,17 +1,20 @@
-"""Heavy packages wait: what is loaded when, seen from a fresh interpreter."""
+"""Heavy packages wait: what is loaded when, and what is said where one is missing."""
 
 import os
 import subprocess
 import sys
 from dataclasses import is_dataclass
+from importlib import import_module
 
 import pytest
+from case_tables import each_row
 
 import epochcast
+from predictor.errors import BackendUnavailableError
 
 HEAVY = (
     "numpy", "pandas", "sklearn", "scipy", "torch", "chainer", "onnx", "matplotlib", "joblib", "pyarrow",
-    "distributed", "keras",
+    "distributed", "keras", "cupy",
 )  # fmt: skip
 PREDICT = "predict', 'resnet18', '-g', 'T4', '-b', '8"
 
@@ -31,15 +34,31 @@ def after_command(arguments):
     )
 
 
-@pytest.mark.parametrize(
-    "code", ["import epochcast", after_command("--help"), after_command("predict', '--help")]
-)
-def test_importing_and_helping_load_nothing_heavy(code):
-    assert loaded_after(code) == set()
+@pytest.mark.parametrize("arguments", ["--help", "predict', '--help"])
+def test_helping_loads_nothing_heavy(arguments):
+    assert loaded_after(after_command(arguments)) == set()
+
+
+@each_row
+def test_a_module_loads_no_more_than_it_needs(code, loaded):
+    assert loaded_after(code) == set(loaded)
 
 
 def test_predicting_loads_numpy_alone():
     assert loaded_after(after_command(PREDICT)) == {"numpy"}
+
+
+@each_row
+def test_a_missing_package_is_named_with_what_installs_it(
+    package, function, arguments, extra, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("any.onnx", "any.keras"):
+        (tmp_path / name).write_bytes(b"")
+    monkeypatch.setitem(sys.modules, package, None)
+    module, name = function.split(":")
+    with pytest.raises(BackendUnavailableError, match=rf"pip install .*'epochcast\[{extra}\]'"):
+        getattr(import_module(module), name)(*arguments)
 
 
 @pytest.mark.parametrize("code", [after_command(PREDICT), "import api.main"])

@@ -225,10 +225,3 @@ def test_another_backend_is_refused_with_the_next_step(monkeypatch, small):
     monkeypatch.setitem(sys.modules, "keras", jax)
     with pytest.raises(BackendUnavailableError, match=r"runs on jax here.*epochcast predict"):
         resolve_cnn(small, 32)
-
-
-def test_without_keras_the_extra_is_named(monkeypatch, tmp_path):
-    (tmp_path / "mine.keras").write_bytes(b"")
-    monkeypatch.setitem(sys.modules, "keras", None)
-    with pytest.raises(BackendUnavailableError, match=r"pip install 'epochcast\[keras\]'"):
-        resolve_cnn(tmp_path / "mine.keras")

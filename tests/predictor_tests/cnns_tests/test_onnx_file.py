@@ -11,7 +11,7 @@ from onnx_files import onnx_model
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.onnx_file import FUSED_EXPORT, INFERENCE_EXPORT, KERAS_EXPORT, from_onnx
 from predictor.cnns.torch_module import from_torch
-from predictor.errors import BackendUnavailableError, DataError, OutOfRangeError, SchemaError
+from predictor.errors import DataError, OutOfRangeError, SchemaError
 
 
 def test_weights_in_another_file_are_never_opened(onnx, tmp_path):
@@ -90,13 +90,6 @@ def test_a_file_that_is_too_large_is_refused_unread(onnx, tmp_path, monkeypatch)
     monkeypatch.setattr("predictor.cnns.onnx_graph._MOST_BYTES", 99)
     with pytest.raises(SchemaError, match="has 100 bytes"):
         from_onnx(tmp_path / "large.onnx")
-
-
-def test_a_missing_onnx_is_said_with_how_to_install_it(monkeypatch, tmp_path):
-    (tmp_path / "any.onnx").write_bytes(b"whatever")
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(BackendUnavailableError, match=r"pip install 'epochcast\[onnx\]'"):
-        from_onnx(tmp_path / "any.onnx")
 
 
 def test_a_missing_file_is_said_before_a_missing_onnx(monkeypatch, tmp_path):

@@ -1,14 +1,13 @@
 """PyTorch modules: the user's module is left alone, whatever its mode, and refusals help."""
 
 import re
-import sys
 from typing import Any
 
 import pytest
 from own_module import own_module
 
 from predictor.cnns.torch_module import from_torch
-from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
+from predictor.errors import OutOfRangeError, SchemaError
 
 
 @pytest.fixture
@@ -79,12 +78,6 @@ def test_what_cannot_be_read_is_refused_with_the_reason(torch, small):
             from_torch(module, size)
     lazy(torch.zeros(2, 3, 16, 16))
     assert [row.type for row in from_torch(lazy, 16)] == ["conv2d", "flatten", "linear"]
-
-
-def test_a_missing_pytorch_is_said_with_how_to_install_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(BackendUnavailableError, match=r"pip install 'epochcast\[torch\]'"):
-        from_torch(object(), 16)  # type: ignore[arg-type]
 
 
 def test_a_detector_is_refused_with_the_wrapper_to_write_and_that_is_read(torch, torchvision_models):

@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,14 +123,6 @@ def test_a_proxy_is_named_after_its_convolution(changes, name):
 def test_what_is_no_whole_convolution_has_no_proxy(layer, words):
     with pytest.raises(SchemaError, match=words):
         proxy_name(layer)
-
-
-def test_importing_features_and_the_registry_loads_neither_pandas_nor_scikit_learn():
-    heavy = "{'pandas', 'sklearn', 'scipy'} & {m.split('.')[0] for m in sys.modules}"
-    modules = "predictor.measurements.features, predictor.models.registry"
-    code = f"import sys, {modules}; sys.exit(str({heavy}) if {heavy} else 0)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def _described(**row):

@@ -236,12 +236,6 @@ def test_a_device_that_is_not_there_is_refused(opened, monkeypatch, framework, d
         load_backend(framework, device)
 
 
-def test_without_pytorch_the_extra_to_install_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(BackendUnavailableError, match=r"epochcast\[torch\]"):
-        load_backend("pytorch", "cpu")
-
-
 def test_a_workspace_that_is_no_number_is_refused(chainer, monkeypatch):
     monkeypatch.setenv("EPOCHCAST_WORKSPACE_MIB", "much")
     with pytest.raises(SchemaError, match="'much': give a number of MiB"):

@@ -1,7 +1,5 @@
 """Names and image sizes: what the zoo answers, and what it refuses."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -99,10 +97,3 @@ def test_an_unknown_name_is_answered_with_the_nearest_ones(ask):
 def test_a_name_that_is_none_is_unknown(name):
     with pytest.raises(UnknownCnnError):
         zoo_cnn(name)
-
-
-def test_the_zoo_needs_no_heavy_package():
-    heavy = "{'torch', 'torchvision', 'chainer', 'onnx', 'pandas', 'sklearn', 'scipy', 'numpy'}"
-    code = f"import sys, predictor.cnns.zoo; predictor.cnns.zoo.zoo_cnn('resnet50'); print({heavy} & set(sys.modules))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "set()"
