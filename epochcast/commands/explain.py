@@ -42,9 +42,10 @@ _MOST_FACTORS = 6
 _MOST_OF_NAME = 32
 _ONLY_ONE = "A time is what leaving out only that habit saves; they do not add up."
 _PASSES = {"forward": ("forward",), "again": ("recomputed",), "back": ("backward_input", "backward_weight")}
+_HOST = "the host takes longer to enqueue kernels than the GPU to run them: {} helps; a faster GPU does not"
 _BOUNDS = {
-    "host": "the host takes longer to enqueue the kernels than the GPU to run them: a larger batch, a captured graph "
-    "or a faster host helps; a faster GPU does not",
+    "host": _HOST.format("a larger batch, a captured graph or a faster host"),
+    "host of no graph": _HOST.format("a larger batch or a faster host"),
     "launch": "the GPU's fixed time per kernel: a larger batch helps",
     "compute": "the GPU's arithmetic: lower precision or a GPU with more TFLOP/s helps",
     "memory": "the GPU's memory bandwidth: lower precision, channels_last or a GPU with more GB/s helps",
@@ -100,9 +101,9 @@ def show_explanations(
         _show(explanation, cnns, verbose)
         print()
     bounds = dict.fromkeys(name for explanation in explained for name in explanation.bound)
-    meanings = [f"bound {name}: {_BOUNDS[name]}." for name in bounds]
-    if "detect_anomaly" in {paid.name for explanation in explained for paid in explanation.pays_for}:
-        meanings = [meaning.replace(", a captured graph or", " or") for meaning in meanings]  # it waits
+    waits = "detect_anomaly" in {paid.name for explanation in explained for paid in explanation.pays_for}
+    meant = {name: "host of no graph" if waits and name == "host" else name for name in bounds}
+    meanings = [f"bound {name}: {_BOUNDS[key]}." for name, key in meant.items()]
     print_notes([*meanings, *([scope] if verbose else ["More: --verbose"] if verbose is False else [])])
 
 
