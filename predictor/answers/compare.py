@@ -254,6 +254,11 @@ class Comparer:
             raise SchemaError(
                 f"{named('per_gpu')} 'auto' shares GPUs among trials, and there is one. Pass {named('trials')}, too."
             ).about("per_gpu")
+        if question.epoch_of_loop and len(question.batch_sizes or ()) > 1:
+            raise SchemaError(
+                f"an epoch of {named('framework_loop')} {question.framework_loop} has {question.epoch_of_loop}, so the "
+                f"smallest {named('batch_size')} always ends first, after fewest images. Compare one at a time."
+            ).about("batch_sizes")
         _ = resolved.known, resolved.loading  # refuse what contradicts itself before anything is searched
         [table] = resolved.tables
         common, compared = None, question.batch_sizes
@@ -372,7 +377,9 @@ class Comparer:
         as_asked = as_asked.with_teams(teams, np.repeat(own_teams, len(tried)))
         best = self._best_of(as_asked)[of_split, np.searchsorted(tried, size)]
         team, fast_local = np.array([team_at[own] for own in joined]), local_size
-        if self.compared == [self.common]:
+        if (
+            self.compared == [self.common] and not resolved.question.epoch_of_loop
+        ):  # whose epochs are of other images
             fast_local = self._fastest(singles, teams, of_split, team, local_size)
             fast_local = np.where(per_gpu > 1, local_size, fast_local)
         start = np.cumsum(n_splits) - n_splits
@@ -431,6 +438,8 @@ class Comparer:
         mode, model = as_asked.devices.pairs[0][1], self.resolved.known.model
         iterations = [Iteration(epoch_part.times["iteration_time_ms"]) for epoch_part in as_asked.of_epoch]
         time_s = epoch_times_s(iterations, images, *as_asked.passes, model, mode)
+        if self.resolved.question.epoch_of_loop:
+            time_s = time_s / images
         return best_of_gpus(time_s.reshape(shape), as_asked.fits.reshape(shape))
 
     def _with_anchors(

@@ -66,6 +66,19 @@ def test_a_loop_of_250_iterations_needs_no_samples(tmp_path, epochcast_command):
     assert f"{row.epoch_time_s:.4f}"[:5] in out.read_text()
 
 
+def test_batch_sizes_of_a_loop_whose_epochs_hold_other_images_are_never_compared_by_the_time_of_an_epoch():
+    loop = {"framework_loop": "nnunet"}
+    with pytest.raises(
+        SchemaError, match="an epoch of framework_loop nnunet has 250 iterations .*Compare one"
+    ):
+        epochcast.compare("resnet18", "T4", [32, 256], **loop)
+    [row] = epochcast.compare("resnet18", "T4", **loop).itertuples()
+    assert (row.fastest_batch_size, row.fastest_epoch_time_s) == (row.batch_size, row.epoch_time_s)
+    [of_data] = epochcast.compare("resnet18", "T4", samples=250 * 256).itertuples()
+    assert row.best_batch == of_data.best_batch
+    assert epochcast.compare("resnet18", "T4", 64, **loop)["batch_size"].tolist() == [64]
+
+
 def test_a_loop_that_drops_all_samples_is_refused_in_an_answer_and_in_a_row(tmp_path, epochcast_command):
     with pytest.raises(
         SchemaError, match="200 samples are no mini-batch of 256, and the loop drops what is less"
