@@ -42,10 +42,10 @@ _MOST_FACTORS = 6
 _MOST_OF_NAME = 32
 _ONLY_ONE = "A time is what leaving out only that habit saves; they do not add up."
 _PASSES = {"forward": ("forward",), "again": ("recomputed",), "back": ("backward_input", "backward_weight")}
-_HOST = "the host takes longer to enqueue kernels than the GPU to run them: {} helps; a faster GPU does not"
+_HOST = "the host takes longer to enqueue the kernels than the GPU to run them: {}; a faster GPU does not"
 _BOUNDS = {
-    "host": _HOST.format("a larger batch, a captured graph or a faster host"),
-    "host of no graph": _HOST.format("a larger batch or a faster host"),
+    "host": _HOST.format("a larger batch, a captured graph or a faster host helps"),
+    "host of no graph": _HOST.format("a larger batch or a faster host helps"),
     "launch": "the GPU's fixed time per kernel: a larger batch helps",
     "compute": "the GPU's arithmetic: lower precision or a GPU with more TFLOP/s helps",
     "memory": "the GPU's memory bandwidth: lower precision, channels_last or a GPU with more GB/s helps",

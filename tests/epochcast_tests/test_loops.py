@@ -69,7 +69,7 @@ def test_a_loop_of_250_iterations_needs_no_samples(tmp_path, epochcast_command):
 def test_batch_sizes_of_a_loop_whose_epochs_hold_other_images_are_never_compared_by_the_time_of_an_epoch():
     loop = {"framework_loop": "nnunet"}
     with pytest.raises(
-        SchemaError, match="an epoch of framework_loop nnunet has 250 iterations .*Compare one"
+        SchemaError, match=r"an epoch of framework_loop nnunet has 250 iterations .*Compare one"
     ):
         epochcast.compare("resnet18", "T4", [32, 256], **loop)
     [row] = epochcast.compare("resnet18", "T4", **loop).itertuples()
