@@ -149,8 +149,9 @@ def sentence_of(records: Sequence[Record], question: Question) -> str:
 def _what_fits(records: Sequence[Record], question: Question) -> str:
     """Sentence on the memory that is missing, and the time at the largest batch size that fits on any of the GPUs."""
     first = min(records, key=lambda r: r["batch_size"])
+    shared = f" for {first['per_gpu']} trainings on each GPU" * (first["per_gpu"] > 1)
     text = (
-        f"Does not fit: batch {first['batch_size']:,} needs {first['peak_memory_gib']:.1f} GiB, more than nine "
+        f"Does not fit: batch {first['batch_size']:,} needs {first['peak_memory_gib']:.1f} GiB{shared}, more than nine "
         f"tenths of what a {tables.gpus_in_words(first)} has: {device_of(first['gpu']).memory_in_words}."
     )
     roomiest = max(records, key=lambda r: r["largest_batch_size"] or 0)

@@ -31,7 +31,7 @@ from predictor.cnns.blocks import Block, block_levels
 from predictor.cnns.layer_table import LayerTable, Step
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.models.data_parallel import Gradients
-from predictor.operators.memory import bytes_of_parts, peak_memory_gib, usable_gib
+from predictor.operators.memory import bytes_of_parts, more_context_gib, peak_memory_gib, usable_gib
 from predictor.operators.operators import Operator, layer_operators
 
 ALLOWED = ("optimizer", "image_size")
@@ -335,10 +335,14 @@ class _Search:
         [size] = self.question.batch_sizes
         helpless = self.allow + ("optimizer",) * (self.question.optimizer in _SMALLEST)
         more = [name for name in ALLOWED if name not in helpless]
+        n = int(self.question.per_gpu)
+        shared, fewer = (
+            (f" for the {n} trainings on it", "fewer trainings on each GPU, ") if n > 1 else ("", "")
+        )
         return OutOfRangeError(
-            f"{named('batch_size')} {size} needs at least {gib:.1f} GiB on {gpu}, even in parts and recomputed; "
+            f"{named('batch_size')} {size} needs at least {gib:.1f} GiB on {gpu}{shared}, even in parts and recomputed; "
             f"at most {usable_gib(self.gpus[gpu]):.1f} GiB (nine tenths) may be filled. Ask for a smaller batch size, "
-            f"GPUs with more memory{', or allow ' + ' or '.join(more) if more else ''}."
+            f"{fewer}GPUs with more memory{', or allow ' + ' or '.join(more) if more else ''}."
         ).about("batch_sizes")
 
 
@@ -534,7 +538,8 @@ class _Share:
         if fitting:
             return min(fitting, key=self.time_ms)
         least_gib = min([self.peaks_gib[parts], *(self.peak_gib(level, parts) for level in levels)])
-        least_gib *= self.variant.resolved.team.trainings
+        n = self.variant.resolved.team.trainings
+        least_gib = n * (least_gib + more_context_gib(self.gpu) * (n > 1))
         self.variant.search.least.append((least_gib, self.gpu.name))
         return None
 
