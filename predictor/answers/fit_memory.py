@@ -335,13 +335,12 @@ class _Search:
         [size] = self.question.batch_sizes
         helpless = self.allow + ("optimizer",) * (self.question.optimizer in _SMALLEST)
         more = [name for name in ALLOWED if name not in helpless]
-        n = int(self.question.per_gpu)
-        shared, fewer = (
-            (f" for the {n} trainings on it", "fewer trainings on each GPU, ") if n > 1 else ("", "")
-        )
+        n, usable = int(self.question.per_gpu), usable_gib(self.gpus[gpu])
+        shared = f" for the {n} trainings on it" * (n > 1)
+        fewer = "fewer trainings on each GPU, " * (n > 1)
         return OutOfRangeError(
-            f"{named('batch_size')} {size} needs at least {gib:.1f} GiB on {gpu}{shared}, even in parts and recomputed; "
-            f"at most {usable_gib(self.gpus[gpu]):.1f} GiB (nine tenths) may be filled. Ask for a smaller batch size, "
+            f"{named('batch_size')} {size} needs at least {gib:.1f} GiB on {gpu}{shared}, even in parts and "
+            f"recomputed; at most {usable:.1f} GiB (nine tenths) may be filled. Ask for a smaller batch size, "
             f"{fewer}GPUs with more memory{', or allow ' + ' or '.join(more) if more else ''}."
         ).about("batch_sizes")
 
