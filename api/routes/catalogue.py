@@ -25,7 +25,7 @@ from predictor.catalogue.offers import Offer
 from predictor.cnns.layer_table import Layer
 from predictor.cnns.proxies import FOUNDING_PROXIES, is_proxy_name, proxy_table
 from predictor.cnns.resolve import resolve_cnn
-from predictor.cnns.zoo import minimum_image_size, zoo_cnn, zoo_names
+from predictor.cnns.zoo import ZOO, zoo_cnn, zoo_names
 from predictor.models.registry import METHODS, PREDICTORS
 from predictor.models.served import Model
 from predictor.operators.work import cnn_flops
@@ -224,6 +224,6 @@ def _known_cnns() -> list[KnownCnn]:
             parameters=table.parameters,
             training_flops_per_image=cnn_flops(table, 1),
         )
-        for table, least in [(zoo_cnn(name), minimum_image_size(name)) for name in zoo_names()]
+        for table, least in [(zoo_cnn(name), ZOO[name].minimum_image_size) for name in zoo_names()]
         + [(table, table.image_size) for table in map(proxy_table, FOUNDING_PROXIES)]
     ]

@@ -18,14 +18,14 @@ app = typer.Typer(help="CNNs: the zoo, and layer tables.", no_args_is_help=True)
 @o.with_json
 def list_command(output: o.OutputFormat = Format.table) -> None:
     """List the CNNs that need no framework, with what one image costs at their usual size."""
-    from predictor.cnns.zoo import minimum_image_size, usual_image_size, zoo_cnn, zoo_names
+    from predictor.cnns.zoo import ZOO, zoo_cnn, zoo_names
     from predictor.operators.work import cnn_flops
 
     records = [
         {
             "cnn": name,
-            "image_size": usual_image_size(name),
-            "minimum_image_size": minimum_image_size(name),
+            "image_size": ZOO[name].usual_image_size,
+            "minimum_image_size": ZOO[name].minimum_image_size,
             "layers": len(table := zoo_cnn(name)),
             "parameters": table.parameters,
             "forward_flops_per_image": cnn_flops(table, 1, ("forward",)),

@@ -54,7 +54,11 @@ def from_keras(model: Any, image_size: int | None = None, cnn: str | None = None
 
     def run(images: Any) -> None:
         with keras.device(_Meta("meta")), keras.StatelessScope(state_mapping=values):
-            _called(model, images)
+            try:
+                model(images, training=True)
+            except Exception as error:  # one line of it, without Keras's colours
+                lines = [re.sub(r"\x1b\[\d*m", "", line).strip() for line in str(error).splitlines()]
+                raise RuntimeError(": ".join([line.rstrip(".:") for line in lines if line][:2])) from error
 
     recorder = Recorder(2, 3, either_layout=True)
     for variable, value in values:
@@ -287,15 +291,6 @@ _READ_AS = {
     **dict.fromkeys(("MaxPooling1D", "MaxPooling2D", "MaxPooling3D"), _max_pool),
 }
 """Layers that run in another way than Keras runs them, by class."""
-
-
-def _called(model: Any, images: Any) -> None:
-    """Run the model; its error is one line, without Keras's colours."""
-    try:
-        model(images, training=True)
-    except Exception as error:
-        lines = [re.sub(r"\x1b\[\d*m", "", line).strip() for line in str(error).splitlines()]
-        raise RuntimeError(": ".join([line.rstrip(".:") for line in lines if line][:2])) from error
 
 
 def _with_biases(rows: Sequence[Layer]) -> tuple[Layer, ...]:

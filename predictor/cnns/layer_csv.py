@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -126,9 +126,7 @@ def _step(about: Mapping[str, str], path: Path) -> Step | None:
         return None
     words = {name: about[name] for name in _STEP_WORDS if about[name]}
     for name, word in words.items():
-        if word not in _STEP_WORDS[name]:
-            close = nearest(word, _STEP_WORDS[name])
-            raise SchemaError(f"{path}: unknown {name} {word!r}. Nearest: {close}.")
+        _check_word(word, _STEP_WORDS[name], f"{path}: unknown {name}")
     counts: dict[str, Any] = {name: _counted(about, name, path) for name in _STEP_COUNTS}
     counts["samples"] = _counted(about, "samples", path, MAX_SAMPLES)
     parts = _counted(about, "parts", path) or 1
@@ -170,9 +168,8 @@ def _check_header(header: list[str], path: Path) -> None:
             f"A layer table has the columns {','.join(_USUAL_COLUMNS)}."
         )
     for name in header:
-        if name not in (columns := (*LAYER_TABLE_COLUMNS, *TABLE_COLUMNS, *_COMPUTED_COLUMNS)):
-            close = nearest(name, columns)
-            raise SchemaError(f"{path}, line 1: unknown column {name!r}. Nearest: {close}.")
+        columns = (*LAYER_TABLE_COLUMNS, *TABLE_COLUMNS, *_COMPUTED_COLUMNS)
+        _check_word(name, columns, f"{path}, line 1: unknown column")
         if header.count(name) > 1:
             raise SchemaError(f"{path}, line 1: column {name!r} is given twice.")
 
@@ -203,19 +200,16 @@ def _layer(row: dict[str, str], index: int, where: str) -> Layer:
     return layer
 
 
+def _check_word(word: str, words: Collection[str], unknown: str, *, with_all: bool = False) -> None:
+    if word not in words:
+        more = f"; all: {', '.join(words)}" * with_all
+        raise SchemaError(f"{unknown} {word!r}. Nearest: {nearest(word, words)}{more}.")
+
+
 def _check_words(row: dict[str, str], where: str) -> None:
-    if row["type"] not in LAYER_TYPES:
-        close = nearest(row["type"], LAYER_TYPES)
-        raise SchemaError(
-            f"{where}: unknown type {row['type']!r}. Nearest: {close}; all: {', '.join(LAYER_TYPES)}."
-        )
+    _check_word(row["type"], LAYER_TYPES, f"{where}: unknown type", with_all=True)
     if row["type"] == "activation":
-        if row["kind"] not in ACTIVATION_KINDS:
-            close = nearest(row["kind"], ACTIVATION_KINDS)
-            raise SchemaError(
-                f"{where}: unknown kind of activation {row['kind']!r}. Nearest: {close}; "
-                f"all: {', '.join(ACTIVATION_KINDS)}."
-            )
+        _check_word(row["kind"], ACTIVATION_KINDS, f"{where}: unknown kind of activation", with_all=True)
     elif row["kind"] and row["kind"] not in KINDS.get(row["type"], ()):
         raise SchemaError(
             f"{where}: kind {row['kind']!r} is given, but only an activation has one, a batch norm of {RUNNING} "

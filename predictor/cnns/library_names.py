@@ -6,6 +6,7 @@ They are built without weights, and nothing is fetched. Only the person at this 
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,15 +60,10 @@ def _torchvision(name: str, torch: Any) -> Built:
     models = importlib.import_module("torchvision.models")
     _check(name, "torchvision", models.list_models())
     options: dict[str, Any] = {"weights": None}
-    options |= {"weights_backbone": None} if "weights_backbone" in _arguments(models, name) else {}
+    if "weights_backbone" in inspect.signature(models.get_model_builder(name)).parameters:
+        options["weights_backbone"] = None
     side = 299 if name == "inception_v3" else _USUAL_SIZE
     return _without_numbers(torch, lambda: models.get_model(name, **options)), side, 3
-
-
-def _arguments(models: Any, name: str) -> tuple[str, ...]:
-    import inspect
-
-    return tuple(inspect.signature(models.get_model_builder(name)).parameters)
 
 
 def _hugging_face(path: str, torch: Any) -> Built:
@@ -86,8 +82,7 @@ def _hugging_face(path: str, torch: Any) -> Built:
     return module, side if isinstance(side, int) else side[0], getattr(config, "num_channels", 3)
 
 
-_Build = Callable[[str, Any], Built]
-LIBRARIES: dict[str, _Build] = {"timm": _timm, "torchvision": _torchvision, "hf": _hugging_face}
+LIBRARIES = {"timm": _timm, "torchvision": _torchvision, "hf": _hugging_face}
 """What builds a CNN, by the word before the colon."""
 
 

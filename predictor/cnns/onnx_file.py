@@ -103,11 +103,6 @@ def _two(operator: str) -> Callable[[Node], Translation]:
     return lambda node: (operator, _tensors(node, "self", "other"))
 
 
-def _clip(node: Node) -> Translation:
-    bounds = {"min": node.number(1, "min"), "max": node.number(2, "max")}
-    return "clamp", {**_tensors(node, "self"), **bounds}
-
-
 def _reduction(operator: str) -> Callable[[Node], Translation]:
     return lambda node: (operator, {**_tensors(node, "self"), "dim": node.number(1, "axes")})
 
@@ -140,7 +135,10 @@ TRANSLATIONS: dict[str, Callable[[Node], Translation]] = {
     **dict.fromkeys(OPERATOR_TYPES["upsample_nearest"].onnx, _resize),
     "Conv": _convolution,
     "ConvTranspose": _convolution,
-    "Clip": _clip,
+    "Clip": lambda node: (
+        "clamp",
+        {**_tensors(node, "self"), "min": node.number(1, "min"), "max": node.number(2, "max")},
+    ),
     "MaxPool": _pool("max_pool2d"),
     "AveragePool": _pool("avg_pool2d"),
     "GlobalAveragePool": _first("adaptive_avg_pool2d"),

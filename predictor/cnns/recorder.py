@@ -70,16 +70,10 @@ def _convolution(call: Call) -> Columns:
     images = call.batch_size
     if arguments["input"].shape[0] == 1 < images and arguments["groups"] % images == 0 and not volume:
         columns |= {"groups": arguments["groups"] // images}  # each image has its own filters
-        shapes = _map_sizes("in", arguments["input"].shape, images) | _map_sizes(
-            "out", call.out_sizes, images
-        )
-        return columns | shapes
+        for end, (_, channels, *sizes) in (("in", arguments["input"].shape), ("out", call.out_sizes)):
+            columns |= _sides(end, channels // images, *((1,) * (2 - len(sizes))), *sizes)
+        return columns
     return columns | _depths(call, kernel) if volume else columns
-
-
-def _map_sizes(side: str, shape: Sequence[int], images: int) -> Columns:
-    """Sizes of one of the images whose channels lie side by side."""
-    return _sides(side, shape[1] // images, *((1,) * (4 - len(shape))), *shape[2:])
 
 
 def _depths(call: Call, kernel: tuple[int, int, int]) -> Columns:
@@ -197,10 +191,6 @@ def _fixed(type_: str, kind: str | None = None) -> Callable[[Call], Columns]:
     return rule
 
 
-def _batch_norm(call: Call) -> Columns:
-    return {"type": "batch_norm", "kind": None if call.arguments.get("training", True) else RUNNING}
-
-
 def _softmax(call: Call) -> Columns:
     """A softmax; over the last dimension, as of attention's scores, each image has several vectors."""
     columns: Columns = {"type": "activation", "kind": "softmax"}
@@ -265,7 +255,13 @@ RULES: dict[str, Callable[[Call], Columns]] = {
         for operator in entry.torch
     },
     "convolution": _convolution,
-    **dict.fromkeys(OPERATOR_TYPES["batch_norm"].torch, _batch_norm),
+    **dict.fromkeys(
+        OPERATOR_TYPES["batch_norm"].torch,
+        lambda call: {
+            "type": "batch_norm",
+            "kind": None if call.arguments.get("training", True) else RUNNING,
+        },
+    ),
     "hardtanh": _bounded,
     "clamp": _bounded,
     "clamp_min": _bounded,

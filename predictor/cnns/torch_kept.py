@@ -21,7 +21,7 @@ BOXES_PER_IMAGE = 8
 _SMALL_THRESHOLD = 0.05
 """Scores and sides of boxes that nearly all reach, as of a network that begins to train; few reach larger ones."""
 
-_COMPARED: dict[str, Callable[[int, float], bool]] = {
+COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     name: getattr(comparisons, name) for name in ("eq", "ne", "gt", "ge", "lt", "le")
 }
 _BOTH, _EITHER = {"logical_and", "bitwise_and", "mul", "prod", "all"}, {"logical_or", "bitwise_or"}
@@ -87,11 +87,11 @@ class Kept:
         if operator == "any" and (id(tensor) in self._counts or _is_mask(args[0])):
             self.is_used = True
             return self._counts.get(id(tensor), self.count(args[0])) > 0
-        if operator not in _COMPARED or tensors_of(args[1]):
+        if operator not in COMPARED or tensors_of(args[1]):
             return None
         if id(args[0]) not in self._counts or args[0].numel() > 1:
             return None
-        return bool(_COMPARED[operator](self.number(args[0]), args[1]))
+        return bool(COMPARED[operator](self.number(args[0]), args[1]))
 
     def total(self, tensor: Any) -> int:
         """Sum of whole numbers: the true elements that they count, or as many as there are objects."""
@@ -111,7 +111,7 @@ class Kept:
                 self._counts[id(tensor)] = max(0, min(tensor.numel(), count))
 
     def _count(self, operator: str, args: Any, inputs: list[Any], result: Any) -> int | None:
-        if operator in _COMPARED:
+        if operator in COMPARED:
             return self._compared(operator, args, inputs, result)
         if operator in ("zeros", "zeros_like", "new_zeros", "zero", "isnan", "isinf"):
             return 0

@@ -53,7 +53,8 @@ def from_torch(
     recurrent layers.
     """
     torch = import_torch()
-    module = _unwrapped(module)
+    spreads = type(module).__name__ in ("DataParallel", "DistributedDataParallel")
+    module = module.module if spreads else getattr(module, "_orig_mod", module)  # of an OptimizedModule
     if not isinstance(module, torch.nn.Module):
         raise SchemaError(f"{type(module).__name__} is not a torch.nn.Module.")
     for child_name, child in module.named_modules():
@@ -176,13 +177,6 @@ def read_runs(
     if not recorder.rows:
         raise SchemaError(f"{name} runs no operator on its image.")
     return reader
-
-
-def _unwrapped(module: Any) -> Any:
-    """Unwrap a DataParallel or OptimizedModule."""
-    if type(module).__name__ in ("DataParallel", "DistributedDataParallel"):
-        return module.module
-    return getattr(module, "_orig_mod", module)
 
 
 def refuse_lazy(module: torch.nn.Module, name: str, in_channels: int, image_size: int) -> None:

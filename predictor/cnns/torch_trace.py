@@ -7,7 +7,6 @@ the autograd node that ran it, and so the operator whose gradient it computes.
 
 from __future__ import annotations
 
-import operator as comparisons
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ from weakref import WeakSet
 
 from predictor.catalogue.modes import Habits
 from predictor.cnns.recorder import RECURRENT, RULES, tensors_of
-from predictor.cnns.torch_kept import BOXES_PER_IMAGE, DECIDED, Kept, has_masks
+from predictor.cnns.torch_kept import BOXES_PER_IMAGE, COMPARED, DECIDED, Kept, has_masks
 from predictor.cnns.torch_recurrent import packed_refusal, run_recurrent
 from predictor.cnns.torch_updates import Rehearsal, Update, following_optimizers
 from predictor.cnns.untouched import Note
@@ -30,7 +29,6 @@ CONVOLUTIONS = ("convolution", "convolution_overrideable", "cudnn_convolution", 
 """Names of convolutions at dispatch, by what PyTorch was built with."""
 
 _NOT_FINITE = {"isnan", "isinf", "isneginf", "isposinf"}
-_COMPARED = {name: getattr(comparisons, name) for name in ("eq", "ne", "gt", "ge", "lt", "le")}
 _SAME_TRUTH = {
     "all", "any", "amax", "max", "_is_any_true", "_is_all_true", "_to_copy", "view", "squeeze", "detach",
 }  # fmt: skip
@@ -578,7 +576,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             operator, args = made
             if operator in _NOT_FINITE:
                 return 0.0
-            if operator in _COMPARED:
+            if operator in COMPARED:
                 return self._usual_comparison(operator, *args[:2])
             if operator in ("logical_not", "bitwise_not"):
                 usual = self._usual(args[0])
@@ -595,7 +593,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool, note:
             return None
 
         def _usual_comparison(self, operator: str, first: Any, second: Any) -> float | None:
-            compare = _COMPARED[operator]
+            compare = COMPARED[operator]
             if first is second:
                 return float(compare(1, 1))
             usual = self._usual(first), self._usual(second)

@@ -57,29 +57,15 @@ def zoo_cnn(name: str, image_size: int | None = None) -> LayerTable:
     >>> table.layers[0].out_height
     112
     """
-    spec = _spec(name)
-    size = spec.usual_image_size if image_size is None else _checked_size(name, spec, image_size)
-    return _table(name, size)
-
-
-def usual_image_size(name: str) -> int:
-    """Image size at which the CNN is usually trained or was published, pixels; UnknownCnnError if unknown."""
-    return _spec(name).usual_image_size
-
-
-def minimum_image_size(name: str) -> int:
-    """Smallest image size that the architecture allows, pixels; UnknownCnnError if unknown."""
-    return _spec(name).minimum_image_size
-
-
-def _spec(name: str) -> ZooCnn:
     try:
-        return ZOO[name]
+        spec = ZOO[name]
     except (KeyError, TypeError):
         raise UnknownCnnError(
             f"no CNN of the zoo is called {name!r}. Nearest: {nearest(str(name), ZOO)}. "
             f"`epochcast cnn list` shows all {len(ZOO)}."
         ) from None
+    size = spec.usual_image_size if image_size is None else _checked_size(name, spec, image_size)
+    return _table(name, size)
 
 
 def _checked_size(name: str, spec: ZooCnn, image_size: int) -> int:

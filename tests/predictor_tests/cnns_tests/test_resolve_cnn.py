@@ -7,7 +7,7 @@ import pytest
 
 import epochcast
 from predictor.cnns.resolve import resolve_cnn
-from predictor.cnns.zoo import minimum_image_size, zoo_cnn
+from predictor.cnns.zoo import ZOO, zoo_cnn
 from predictor.errors import BackendUnavailableError, DataError, OutOfRangeError, SchemaError, UnknownCnnError
 
 
@@ -66,6 +66,7 @@ def test_the_size_of_a_name_holds_against_that_of_the_data_set():
 
 OF_PYTHON = "is Python code, which only the epochcast commands run"
 PIXELS = r"after @ comes the image size in pixels, 1\.\.16384"
+TOO_SMALL = ZOO["alexnet"].minimum_image_size - 1
 REFUSED = (
     (zoo_cnn("resnet18", 96), 224, OutOfRangeError, "the layer table of resnet18 is for 96 pixels"),
     (
@@ -77,7 +78,7 @@ REFUSED = (
     ("RegNetX-16GF", None, UnknownCnnError, "Say which: 'regnet_x_16gf', 'regnet_x_1_6gf'"),
     ({}, None, UnknownCnnError, "cnn is of type dict, which is not a CNN"),
     *((name, None, UnknownCnnError, OF_PYTHON) for name in ("mine.py", "mine.py:make", "a/mine.py:make")),
-    ("alexnet", minimum_image_size("alexnet") - 1, OutOfRangeError, str(minimum_image_size("alexnet") - 1)),
+    ("alexnet", TOO_SMALL, OutOfRangeError, str(TOO_SMALL)),
     ("none.onnx", 8, DataError, "cannot read the ONNX file"),
     ("resnet18@32", 64, SchemaError, "'resnet18@32' and image_size 64 differ"),
     *((f"resnet18@{size}", None, SchemaError, PIXELS) for size in ("0", "large", "99999", "16385")),

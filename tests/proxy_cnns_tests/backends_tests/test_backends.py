@@ -12,7 +12,7 @@ from case_tables import each_row
 from small_subjects import RARE, kinds_of_operator
 
 from predictor.catalogue.modes import Mode
-from predictor.cnns.zoo import minimum_image_size, zoo_cnn
+from predictor.cnns.zoo import ZOO, zoo_cnn
 from predictor.errors import BackendUnavailableError, DeviceOutOfMemoryError, ProfilingError, SchemaError
 from predictor.operators.operators import Operator
 from proxy_cnns.backends import load_backend
@@ -128,7 +128,7 @@ def test_an_operators_time_is_that_of_one_copy(each_framework):
 def test_every_kind_of_operator_runs_forward_and_backward(opened, monkeypatch, mode):
     """Operators that few CNNs have give outputs of their size, or are refused where a framework lacks them."""
     framework = opened(mode.framework)
-    tables = (zoo_cnn(name, max(32, minimum_image_size(name))) for name in CNNS[mode.framework])
+    tables = (zoo_cnn(name, max(32, ZOO[name].minimum_image_size)) for name in CNNS[mode.framework])
     for operator in kinds_of_operator(*tables):
         run(framework, operator, mode)
     handed_over: list[Any] = []

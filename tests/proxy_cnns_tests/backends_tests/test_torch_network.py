@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.zoo import minimum_image_size, zoo_cnn, zoo_names
+from predictor.cnns.zoo import ZOO, zoo_cnn, zoo_names
 from proxy_cnns.backends.graph import image_shape
 from proxy_cnns.backends.torch.layers import network
 
@@ -17,7 +17,7 @@ _COMPARED = (
 
 
 def small_table(name: str) -> LayerTable:
-    return zoo_cnn(name, max(64, minimum_image_size(name)))
+    return zoo_cnn(name, max(64, ZOO[name].minimum_image_size))
 
 
 def images(torch: ModuleType, table: LayerTable, device: str = "cpu") -> Any:
@@ -90,7 +90,7 @@ def test_it_computes_what_torchvision_computes_and_its_gradients(name, trains, t
 def test_cnns_of_every_set_of_layer_types_train_at_their_smallest_image(torch):
     """Of CNNs with the same types of layers, the one with the fewest layers."""
     smallest: dict[frozenset[Any], LayerTable] = {}
-    for table in sorted((zoo_cnn(name, minimum_image_size(name)) for name in zoo_names()), key=len):
+    for table in sorted((zoo_cnn(name, ZOO[name].minimum_image_size) for name in zoo_names()), key=len):
         smallest.setdefault(frozenset((layer.type, layer.kind) for layer in table), table)
     assert len(smallest) >= 22
     assert [table.cnn for table in smallest.values() if not trains(torch, table)] == []

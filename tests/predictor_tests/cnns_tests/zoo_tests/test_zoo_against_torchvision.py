@@ -10,7 +10,7 @@ from peers import product_flops
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, layer_complaint
 from predictor.cnns.torch_module import from_torch
 from predictor.cnns.torch_step import record
-from predictor.cnns.zoo import ZOO, minimum_image_size, zoo_cnn, zoo_names
+from predictor.cnns.zoo import ZOO, zoo_cnn, zoo_names
 from predictor.errors import OutOfRangeError
 
 OURS_ALONE = {
@@ -29,7 +29,7 @@ TRACED = [
 ]
 """One CNN of each description in the zoo; the others have other numbers and widths of the same blocks."""
 
-LIMITED = [name for name in TRACED if minimum_image_size(name) > 1]
+LIMITED = [name for name in TRACED if ZOO[name].minimum_image_size > 1]
 ODD_SIZE = 203  # rounds at every stride
 COMPARED = [field.name for field in fields(Layer) if field.name not in ("index", "name", "inputs")]
 
@@ -85,14 +85,14 @@ def test_a_table_has_the_operators_that_torchvision_runs(name, torchvision_cnn):
 
 @pytest.mark.parametrize("name", LIMITED)
 def test_the_smallest_image_runs_in_torchvision_as_the_table_says(name, torchvision_cnn):
-    size = minimum_image_size(name)
+    size = ZOO[name].minimum_image_size
     assert differences(zoo_cnn(name, size), from_torch(torchvision_cnn(name), size)) == []
 
 
 @pytest.mark.parametrize("name", LIMITED)
 def test_one_pixel_less_than_the_smallest_image_fails_in_torchvision(name, torchvision_cnn):
     with pytest.raises(OutOfRangeError):
-        from_torch(torchvision_cnn(name), minimum_image_size(name) - 1)
+        from_torch(torchvision_cnn(name), ZOO[name].minimum_image_size - 1)
 
 
 def test_every_name_of_the_zoo_is_compared_with_torchvision_or_ours_alone(torchvision_models):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from predictor.cnns.builder import NetBuilder
-from predictor.cnns.zoo import ZOO, minimum_image_size, usual_image_size, zoo_cnn, zoo_names
+from predictor.cnns.zoo import ZOO, zoo_cnn, zoo_names
 from predictor.errors import OutOfRangeError, UnknownCnnError
 
 LIMITED = [name for name, spec in ZOO.items() if spec.minimum_image_size > 1]
@@ -28,8 +28,8 @@ def test_the_zoo_has_at_least_45_cnns_sorted_by_name():
 def test_the_usual_image_size_is_the_default_and_allowed():
     for name in zoo_names():
         table = zoo_cnn(name)
-        assert table is zoo_cnn(name, usual_image_size(name))
-        assert (table.cnn, table.image_size) == (name, usual_image_size(name))
+        assert table is zoo_cnn(name, ZOO[name].usual_image_size)
+        assert (table.cnn, table.image_size) == (name, ZOO[name].usual_image_size)
 
 
 def refusals(sizes: dict[str, int], build: Callable[[str, int], Any]) -> dict[str, str]:
@@ -44,7 +44,7 @@ def refusals(sizes: dict[str, int], build: Callable[[str, int], Any]) -> dict[st
 
 
 def test_the_minimum_image_size_works_and_one_pixel_less_is_refused():
-    minimum = {name: minimum_image_size(name) for name in zoo_names()}
+    minimum = {name: ZOO[name].minimum_image_size for name in zoo_names()}
     assert {name: zoo_cnn(name, size).image_size for name, size in minimum.items()} == minimum
     refused = refusals({name: size - 1 for name, size in minimum.items()}, zoo_cnn)
     assert [name for name, text in refused.items() if not text] == []
@@ -52,7 +52,7 @@ def test_the_minimum_image_size_works_and_one_pixel_less_is_refused():
 
 def test_the_minimum_image_size_is_where_the_architecture_ends():
     refused = refusals(
-        {name: minimum_image_size(name) - 1 for name in LIMITED if name not in CAPPED}, build_at
+        {name: ZOO[name].minimum_image_size - 1 for name in LIMITED if name not in CAPPED}, build_at
     )
     assert refused
     assert {name: text for name, text in refused.items() if "would have no output" not in text} == {}
@@ -83,10 +83,9 @@ def test_an_image_size_that_a_cnn_does_not_allow_is_refused_with_the_range(name,
         zoo_cnn(name, image_size)
 
 
-@pytest.mark.parametrize("ask", [zoo_cnn, usual_image_size, minimum_image_size])
-def test_an_unknown_name_is_answered_with_the_nearest_ones(ask):
+def test_an_unknown_name_is_answered_with_the_nearest_ones():
     with pytest.raises(UnknownCnnError) as refused:
-        ask("resnet5O")
+        zoo_cnn("resnet5O")
     message = str(refused.value)
     assert message.startswith("no CNN of the zoo is called 'resnet5O'. Nearest: ")
     assert "'resnet50'" in message

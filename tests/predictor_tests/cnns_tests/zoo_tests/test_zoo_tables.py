@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, layer_complaint
-from predictor.cnns.zoo import minimum_image_size, usual_image_size, zoo_cnn, zoo_names
+from predictor.cnns.zoo import ZOO, zoo_cnn, zoo_names
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES
 from predictor.operators.work import cnn_flops
 
@@ -17,7 +17,7 @@ def tables() -> Iterator[LayerTable]:
     """Each CNN at its usual and at its least image size."""
     for name in zoo_names():
         yield zoo_cnn(name)
-        yield zoo_cnn(name, minimum_image_size(name))
+        yield zoo_cnn(name, ZOO[name].minimum_image_size)
 
 
 def offenders(wrong: Callable[[LayerTable, Layer], bool]) -> list[str]:
@@ -80,8 +80,8 @@ def test_the_list_of_cnns_says_what_the_zoo_writes():
         listed = {row.pop("cnn"): row for row in csv.DictReader(file)}
     written = {
         name: {
-            "image_size": str(usual_image_size(name)),
-            "minimum_image_size": str(minimum_image_size(name)),
+            "image_size": str(ZOO[name].usual_image_size),
+            "minimum_image_size": str(ZOO[name].minimum_image_size),
             "layers": str(len(zoo_cnn(name))),
             "parameters": str(zoo_cnn(name).parameters),
             "forward_flops_per_image": str(cnn_flops(zoo_cnn(name), 1, ("forward",))),
