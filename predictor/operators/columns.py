@@ -85,7 +85,7 @@ class OperatorColumns(Sequence[Operator]):
     def numbers(self, name: str, unknown: int = 1) -> NDArray[np.int64]:
         """Field of each operator; of a size that is None or 0, `unknown`."""
         cells = self.cells[FIELDS.index(name)]
-        return np.where((cells == UNKNOWN) | (cells == 0), unknown, cells)
+        return np.where(cells > 0, cells, unknown)
 
     def flags(self, name: str) -> NDArray[np.bool_]:
         """Field of each operator, one that holds flags."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.arrays import Array
 from predictor.catalogue.devices import ELEMENT_BYTES, LAUNCH_MS, Rates, all_gpus, find_gpu, is_cpu, rates_of
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import OutOfRangeError, SchemaError, nearest
@@ -18,11 +19,10 @@ from predictor.operator_types import OPERATOR_CLASSES, OPERATOR_TYPES, Loops, Tr
 from predictor.operators.columns import OperatorColumns, kept
 from predictor.operators.operators import (
     Operator,
-    Operators,
+    counted_operators,
     is_depthwise,
     is_on_chip,
     launches_per_position,
-    operators_of,
 )
 
 PASSES = ("forward", "backward_input", "backward_weight")
@@ -200,8 +200,6 @@ def _product(layer: Layer | Operator, *columns: str) -> float:
     return value
 
 
-Array = NDArray[np.float64]
-
 SHAPE_COLUMNS = (
     "in_channels", "out_channels", "groups", "positions", "map_ratio", "kernel", "elongation", "stride", "dilation",
     "uneven_in", "uneven_out", "uneven_map", "input_gradient", "in_place", "wide_input", "bias", "n_tensors",
@@ -360,16 +358,10 @@ def moved_bytes(operators: Sequence[Operator], batch_sizes: Array, element_bytes
     return _moved(work_of_each(operators), batch_sizes, element_bytes)
 
 
-def work_of_each(operators: Sequence[Operator]) -> Array:
-    """`operator_work`, one row an operator."""
-    if isinstance(operators, Operators | OperatorColumns):  # each card of a chip asks for it
-        return _work_of_columns(operators)
-    return np.array([operator_work(operator) for operator in operators], dtype=float).reshape(-1, 6)
-
-
 @kept
-def _work_of_columns(operators: OperatorColumns) -> Array:
-    work = work_of_each([*operators])
+def work_of_each(operators: OperatorColumns) -> Array:
+    """`operator_work`, one row an operator; each card of a chip asks for it."""
+    work = np.array([operator_work(operator) for operator in operators], dtype=float).reshape(-1, 6)
     work.flags.writeable = False
     return work
 
@@ -414,14 +406,14 @@ def base_ms(
 
     `memory_format`: of PyTorch on a GPU; None elsewhere, where no kernel is known to loop.
     """
-    least = roofline_ms(operators, batch_sizes, rates)
-    for i, operator in enumerate(operators if memory_format else ()):
-        if OPERATOR_TYPES[operator.type].loops:
-            us_nchw, us_last, threads, added = loops_of(operator)
-            of_layer_norm = operator.wide_input and operator.input_gradient
-            us = us_last if memory_format == "channels_last" or of_layer_norm else us_nchw
-            batches = np.broadcast_to(np.asarray(batch_sizes, dtype=float), least.shape)[i]
-            least[i] += looping_ms(us, threads, added, batches, rates)
+    columns = OperatorColumns.of(operators)
+    least = roofline_ms(columns, batch_sizes, rates)
+    for i in np.flatnonzero(columns.of_types(lambda entry: bool(memory_format and entry.loops))).tolist():
+        us_nchw, us_last, threads, added = loops_of(columns[i])
+        of_layer_norm = columns[i].wide_input and columns[i].input_gradient
+        us = us_last if memory_format == "channels_last" or of_layer_norm else us_nchw
+        batches = np.broadcast_to(np.asarray(batch_sizes, dtype=float), least.shape)[i]
+        least[i] += looping_ms(us, threads, added, batches, rates)
     return least
 
 
@@ -433,20 +425,21 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
     An instance norm reads each channel of each image by itself, four on a multiprocessor at once: of fewer channels
     some multiprocessors wait, and of more each four take as long as a launch, however small their maps.
     """
-    work = work_of_each(operators)
-    flops, launches = work[:, :1], work[:, 5:]
-    in_fp32 = np.array([[operator.fp32_product] for operator in operators], dtype=bool).reshape(-1, 1)
+    columns = OperatorColumns.of(operators)
+    work = work_of_each(columns)
+    flops, launches, in_fp32 = work[:, :1], work[:, 5:], columns.flags("fp32_product")[:, None]
     flop_per_ms = np.where(in_fp32, rates.fp32_flop_per_ms, rates.flop_per_ms)
     moved = _moved(work, batch_sizes, rates.element_bytes)
     batches = np.broadcast_to(np.asarray(batch_sizes, dtype=float), moved.shape)
     compute, memory = flops * batches / flop_per_ms, moved / rates.bytes_per_ms
-    for i, operator in enumerate(operators):
-        if operator.type == "instance_norm":
-            channels = batches[i] * operator.repeats * (operator.in_channels or 1)
-            rounds = channels / (4.0 * rates.multiprocessors)
-            memory[i] *= np.maximum(1.0, 1.0 / rounds)
-            one_a_pass = np.minimum(launches[i], 2.0) * np.maximum(1.0, rounds)
-            memory[i] = np.maximum(memory[i], one_a_pass * LAUNCH_MS)
+    for i in np.flatnonzero(
+        columns.of_types(lambda entry: entry is OPERATOR_TYPES["instance_norm"])
+    ).tolist():
+        channels = batches[i] * columns[i].repeats * (columns[i].in_channels or 1)
+        rounds = channels / (4.0 * rates.multiprocessors)
+        memory[i] *= np.maximum(1.0, 1.0 / rounds)
+        one_a_pass = np.minimum(launches[i], 2.0) * np.maximum(1.0, rounds)
+        memory[i] = np.maximum(memory[i], one_a_pass * LAUNCH_MS)
     least: Array = np.maximum(compute, memory) + launches * LAUNCH_MS
     return least
 
@@ -456,21 +449,19 @@ def share_of_types(table: LayerTable, batch_sizes: Array, rates: Rates, types: C
 
     `batch_sizes`: shape (n_batches,). SchemaError if a layer lacks the shape that its work follows from.
     """
-    counted = operators_of(table)
-    counts = np.array(list(counted.values()), dtype=float)[:, None]
-    least = counts * roofline_ms(list(counted), batch_sizes, rates)
-    is_of_types = np.array([operator.type in types for operator in counted], dtype=bool)
-    share: Array = least[is_of_types].sum(axis=0) / least.sum(axis=0)
-    return share
+    operators, counts = counted_operators(table)
+    least = counts[:, None] * roofline_ms(operators, batch_sizes, rates)
+    is_of_types = np.array([operator.type in types for operator in operators], dtype=bool)
+    return np.asarray(least[is_of_types].sum(axis=0) / least.sum(axis=0))
 
 
-def shape_columns(operators: Sequence[Operator]) -> Array:
+@kept
+def shape_columns(columns: OperatorColumns) -> Array:
     """Features of an operator's shape; shape (n_operators, len(SHAPE_COLUMNS)).
 
     Sizes are base-2 logarithms: a difference of 1 is a factor of 2; one missing or 0 counts as 1. Flags are 0 or 1.
     SchemaError if an operator other than the optimizer has no input channels.
     """
-    columns = OperatorColumns.of(operators)
     numbers, is_optimizer = columns.numbers, columns.text("type") == "optimizer"
     lacking = np.flatnonzero(~is_optimizer & (numbers("in_channels", 0) == 0))
     if lacking.size:
@@ -521,9 +512,9 @@ def operator_work(operator: Operator) -> tuple[float, float, float, float, float
         return 0.0, _LOSS_PASSES * (operator.in_channels or 1), 0.0, 0.0, 0.0, 2.0
     passes = PASSES if operator.passes != "forward" else PASSES[:1]
     elements, traffic = _elements(operator), [_traffic(operator, pass_, 1) for pass_ in passes]
-    first, second = (
-        sum(_read(elements, of_pass, batch) + _written(elements, of_pass, batch) for of_pass in traffic)
-        for batch in (1, 2)
+    moved, fixed = (
+        sum(_read(numbers, of_pass, 1) + _written(numbers, of_pass, 1) for of_pass in traffic)
+        for numbers in (elements._replace(weights=0.0), _Elements(0.0, 0.0, elements.weights))
     )
     flops = sum(layer_flops(operator, pass_, 1) for pass_ in passes)
     inputs = operator.repeats * _numbers(operator, "in")
@@ -535,17 +526,10 @@ def operator_work(operator: Operator) -> tuple[float, float, float, float, float
         if not is_on_chip(operator):  # each position reads the state's weights, forward and backward
             states = (operator.out_channels or 0) / (operator.groups or 1)
             gates = OPERATOR_TYPES[operator.type].gates * (operator.out_channels or 0)
-            return (
-                flops,
-                second - first,
-                2 * first - second + 2 * positions * gates * states,
-                0.0,
-                0.0,
-                launches,
-            )
+            return flops, moved, fixed + 2 * positions * gates * states, 0.0, 0.0, launches
     # A product in fp32 reads and writes fp32 alone, as it does in TF32.
-    wide = second - first if operator.fp32_product else float(inputs) if operator.wide_input else 0.0
-    return flops, second - first, 2 * first - second, 0.0, wide, launches
+    wide = moved if operator.fp32_product else float(inputs) if operator.wide_input else 0.0
+    return flops, moved, fixed, 0.0, wide, launches
 
 
 def _log2(values: NDArray[Any]) -> Array:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.arrays import Array, weighted_sums
+from predictor.arrays import Array, distinct_values, sums_in_order, weighted_sums
 from predictor.catalogue.devices import Rates
 from predictor.errors import ArtifactError
 from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
@@ -87,12 +87,9 @@ def between(at: Array, new_at: Array, values: Array) -> Array:
     return _joined(values, left, right, _share(at, new_at, left, right))
 
 
-def needed(at: Array, new_at: Array) -> NDArray[np.bool_]:
-    """Which of `at` `between` reads for each row of batch sizes, (n, m) -> (n, len(at))."""
-    read, row = np.zeros((len(new_at), at.size), dtype=bool), np.arange(len(new_at))[:, None]
-    for side in _sides(at, new_at):
-        read[row, side] = True
-    return read
+def needed(at: Array, new_at: Array) -> NDArray[np.intp]:
+    """Positions in `at` that `between` reads."""
+    return distinct_values(np.concatenate(_sides(at, new_at), axis=None))
 
 
 def _sides(at: Array, new_at: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -118,7 +115,6 @@ FAR = 2.0 + 1e-6  # and what processors round
 """Distance above which the nearest shape counts as far: two doublings of one size, scaled by `_SCALES`."""
 
 _POWER = 2.0
-_REACH = 1.5  # distance at which a neighbour's residual is shrunk by half
 _CLOSEST = 0.05  # lower bound of distances: keeps rounding errors out of the weights
 _WIDE = 9  # least side of the windows that are a family of their own
 _OTHER_KIND = 1.5  # distance between two kinds of activation
@@ -158,36 +154,29 @@ class Neighbourhood(NamedTuple):
     weights: Array
     distance: Array
 
-    @property
-    def closeness(self) -> Array:
-        """Factor, (n_asked, 1), from 0 to 1, by which the neighbours' residuals are shrunk."""
-        return 1.0 / (1.0 + (self.distance[:, None] / _REACH) ** 2)
-
     def mean(self, values: Array) -> Array:
         """Weighted means (n_asked, ...) of `values` of each one's neighbours, (n_asked x k, ...)."""
         return weighted_sums(self.weights, values.reshape(*self.rows.shape, *values.shape[1:]))
 
 
 class _Shapes(NamedTuple):
-    """Scaled shapes of operators, their squared lengths, and the codes of their kinds."""
+    """Scaled shapes of operators, and in float32, with their squared lengths; and the codes of their kinds."""
 
     columns: Array
-    squares: Array
+    single: NDArray[np.float32]
+    squares: NDArray[np.float32]
     kinds: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, columns: Array, kinds: NDArray[np.int64]) -> _Shapes:
+        """Shapes of these scaled columns."""
+        single = columns.astype(np.float32)
+        return cls(columns, single, (single**2).sum(axis=1), kinds)
 
 
 @kept
 def _shapes(operators: OperatorColumns) -> _Shapes:
-    columns = shape_columns(operators) * _SCALE
-    return _Shapes(columns, (columns**2).sum(axis=1), operators.cells[FIELDS.index("kind")])
-
-
-def _shapes_of(operators: OperatorColumns, family: str) -> _Shapes:
-    """`_shapes` of a family among thousands, kept with all."""
-    if family not in operators.kept:
-        operators.kept[family] = _shapes(operators.rows(positions_of(operators)[family]))
-    shapes: _Shapes = operators.kept[family]
-    return shapes
+    return _Shapes.of(shape_columns(operators) * _SCALE, operators.cells[FIELDS.index("kind")])
 
 
 def neighbourhoods(
@@ -197,25 +186,44 @@ def neighbourhoods(
     n, k = unmeasured.size, min(N_NEIGHBOURS, len(measured))
     rows, weights, nearest = np.zeros((n, k), dtype=np.intp), np.zeros((n, k)), np.full(n, np.inf)
     shapes = _shapes(operators)._replace(kinds=measured.recoded(operators)[FIELDS.index("kind")])
-    place = np.full(len(operators), -1)
-    place[unmeasured] = np.arange(n)
-    for family, positions in positions_of(operators).items():
-        at = place[positions][place[positions] >= 0]
-        if not at.size or family not in positions_of(measured):
-            continue
-        columns, squares, kinds = (values[unmeasured[at]] for values in shapes)
-        known = _shapes_of(measured, family)
-        distances = squares[:, None] + known.squares
-        distances -= 2.0 * columns @ known.columns.T
-        np.maximum(distances, 0.0, out=distances)
-        if (kinds != UNKNOWN).any() or (known.kinds != UNKNOWN).any():
-            distances += _OTHER_KIND**2 * (kinds[:, None] != known.kinds)
-        order, near = _nearest(distances, k)
+    families = np.array(families_of(operators), dtype=object)[unmeasured]
+    for family in positions_of(measured).keys() & families.tolist():
+        at, of_family = np.flatnonzero(families == family), positions_of(measured)[family]
+        if family not in measured.kept:
+            measured.kept[family] = _shapes(measured.rows(of_family))
+        own = _Shapes._make(values[unmeasured[at]] for values in shapes)
+        order, near = _nearest(own, measured.kept[family], k)
         share = 1.0 / np.maximum(near, _CLOSEST) ** _POWER
-        rows[at, : order.shape[1]] = positions_of(measured)[family][order]
+        rows[at, : order.shape[1]] = of_family[order]
         weights[at, : order.shape[1]] = share / share.sum(axis=1, keepdims=True)
         nearest[at] = near[:, 0]
     return Neighbourhood(rows, weights, nearest)
+
+
+_PARTS, _SINGLE = 256, 0.01
+"""Parts of the measured operators; and more than what float32 rounds of squared distances."""
+
+
+def _nearest(own: _Shapes, measured: _Shapes, k: int) -> tuple[NDArray[np.intp], Array]:
+    """Positions and distances of the k nearest, nearest first; of equally near ones the first, on every processor.
+
+    Only what lies within the k-th least distance of some, in float32, is computed to the last digit and sorted: of the
+    least of each of `_PARTS` parts.
+    """
+    squares = (
+        measured.squares - 2.0 * own.single @ measured.single.T
+    )  # less the own ones, which no order depends on
+    if (own.kinds != UNKNOWN).any() or (measured.kinds != UNKNOWN).any():
+        squares += np.float32(_OTHER_KIND**2) * (own.kinds[:, None] != measured.kinds)
+    n, m = squares.shape
+    k, parts = min(k, m), min(m, _PARTS)
+    least = squares[:, : m // parts * parts].reshape(n, -1, parts).min(axis=1)
+    is_near = squares <= np.partition(least, k - 1, axis=1)[:, k - 1 : k] + _SINGLE
+    row, column = np.divmod(np.flatnonzero(is_near), m)
+    near = sums_in_order((own.columns[row] - measured.columns[column]) ** 2, axis=1)
+    near += _OTHER_KIND**2 * (own.kinds[row] != measured.kinds[column]) + _ROUNDING * column
+    chosen = np.lexsort((near, row))[np.searchsorted(row, np.arange(n))[:, None] + np.arange(k)]
+    return column[chosen], np.sqrt(near[chosen])
 
 
 _IN_FP32 = "in fp32"
@@ -257,24 +265,6 @@ def positions_of(operators: OperatorColumns) -> dict[str, NDArray[np.intp]]:
     number = {family: i for i, family in enumerate(dict.fromkeys(families))}
     numbers = np.array([number[family] for family in families], dtype=np.intp)
     return {family: np.flatnonzero(numbers == i) for family, i in number.items()}
-
-
-_PARTS = 256
-
-
-def _nearest(squares: Array, k: int) -> tuple[NDArray[np.intp], Array]:
-    """Positions and distances of the k nearest, nearest first; of equally near ones the first, on every processor.
-
-    Only what lies within the k-th least distance of some is sorted: of the least of each of `_PARTS` parts.
-    """
-    n, m = squares.shape
-    squares = squares + _ROUNDING * np.arange(m)
-    k, parts = min(k, m), min(m, _PARTS)
-    least = squares[:, : m // parts * parts].reshape(n, -1, parts).min(axis=1)
-    row, column = np.nonzero(squares <= np.partition(least, k - 1, axis=1)[:, k - 1 : k])
-    near = squares[row, column]
-    chosen = np.lexsort((near, row))[np.searchsorted(row, np.arange(n))[:, None] + np.arange(k)]
-    return column[chosen], np.sqrt(near[chosen])
 
 
 _WITHOUT_TREES = ("permute",)
@@ -332,35 +322,44 @@ class Forest:
 
     start: float
     roots: NDArray[np.int32]
-    feature: NDArray[np.int32]
+    feature: NDArray[np.signedinteger[Any]]
     threshold: Array
-    left: NDArray[np.int32]
-    right: NDArray[np.int32]
+    left: NDArray[np.signedinteger[Any]]
+    right: NDArray[np.signedinteger[Any]]
     value: Array
 
     def predict(self, rows: Array) -> Array:
         """Predictions of shape (n_rows,) for features of shape (n_rows, n_features)."""
-        flat, n_features, n_nodes = np.ascontiguousarray(rows).ravel(), rows.shape[1], self.feature.size
-        is_leaf, children, feature = self._steps
-        at = np.tile(self.roots, len(rows)).astype(np.intp)
-        going, node = np.arange(at.size), at
-        cell = np.repeat(np.arange(len(rows)) * n_features, self.roots.size)
+        flat, nodes = np.ascontiguousarray(rows).ravel(), self._by_level
+        root = slice(self.roots.size)
+        is_right = rows.take(nodes.feature[root], axis=1) > nodes.threshold[root]
+        at = node = (nodes.left[root] + is_right).ravel()
+        going, cell = np.arange(at.size), np.repeat(np.arange(len(rows)) * rows.shape[1], self.roots.size)
         while going.size:
             for _ in range(_LEVELS_AT_ONCE):
-                goes_left = flat.take(cell + feature.take(node)) <= self.threshold.take(node)
-                node = children.take(node + n_nodes * goes_left)
+                is_right = flat.take(cell + nodes.feature.take(node)) > nodes.threshold.take(node)
+                node = nodes.left.take(node) + is_right
             at[going] = node
-            inner = np.flatnonzero(~is_leaf.take(node))
+            inner = np.flatnonzero(nodes.threshold.take(node) < np.inf)
             going, cell, node = going.take(inner), cell.take(inner), node.take(inner)
-        total: Array = self.start + self.value.take(at).reshape(len(rows), -1).sum(axis=1)
+        total: Array = self.start + nodes.value.take(at).reshape(len(rows), -1).sum(axis=1)
         return total
 
     @cached_property
-    def _steps(self) -> tuple[NDArray[np.bool_], NDArray[np.intp], NDArray[np.intp]]:
-        """Whether each node is a leaf, which leads to itself; right children, then left ones; the features read."""
-        is_leaf = self.feature == _LEAF
-        children = np.where(is_leaf, np.arange(is_leaf.size), [self.right, self.left]).ravel()
-        return is_leaf, children, np.where(is_leaf, 0, self.feature).astype(np.intp)
+    def _by_level(self) -> Forest:
+        """The nodes by their distance from the roots: right of a left child is the right one, and a leaf is its own."""
+        levels, level = [self.roots], self.roots
+        while level.size:
+            level = level[self.feature[level] != _LEAF]
+            level = np.stack([self.left[level], self.right[level]], axis=1).ravel()
+            levels.append(level)
+        order = np.concatenate(levels)
+        is_leaf, place = self.feature[order] == _LEAF, np.empty(self.feature.size, dtype=np.intp)
+        place[order] = np.arange(order.size)
+        left = np.where(is_leaf, np.arange(order.size), place[self.left[order]])
+        feature = np.where(is_leaf, 0, self.feature[order]).astype(np.intp)
+        threshold = np.where(is_leaf, np.inf, self.threshold[order])
+        return replace(self, feature=feature, threshold=threshold, left=left, value=self.value[order])
 
     @classmethod
     def mean(cls, forests: Sequence[Forest]) -> Forest:

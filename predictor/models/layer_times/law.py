@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -298,7 +297,10 @@ def sums_of_each(
     own, batches = _in_mode(table, fp32_products, mode), batch_sizes / table.parts
     times = [library.times(own.running, batches) for library in libraries]
     rates = [work.device_rates(library.mode.gpu, mode.precision) for library in libraries]
-    gpu_ms, beyond, shape = (np.array(column) for column in zip(*map(_COLUMNS, times), strict=True))
+    gpu_ms, beyond, shape = (
+        np.array([getattr(of_library, name) for of_library in times])
+        for name in ("gpu_ms", "beyond", "shape")
+    )
     for i, library in enumerate(libraries):
         if own.copies is not None and not is_cpu(library.mode.gpu):
             gpu_ms[i] = work.in_cnn_ms(gpu_ms[i], own.copies, batches, library.mode.gpu, mode.precision)
@@ -339,9 +341,6 @@ def sums_of_each(
         of_gradients = float(of_sums @ host_ms[own.gradients]), float(of_sums.sum())
         totals.append(OperatorTotals(sized[i], by_support[i], *of_all, named, *of_gradients))
     return totals
-
-
-_COLUMNS = attrgetter("gpu_ms", "beyond", "shape")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -36,9 +36,9 @@ from predictor.operators.operators import Operator, has_bias, is_view
 
 _USUAL = 0.15  # least share of operators measured at a usual batch size, relative to the commonest one
 _ROUNDING = 1e-10  # of ln of a batch size
+_REACH = 1.5  # distance at which a neighbour's residual is shrunk by half
 _CLIFF = 0.3  # residuals of ln time are clipped here: larger ones mean that the neighbour ran another kernel
 _NO_FOREST, _HIDDEN = -1, -2  # instead of a forest's number: none, or its predictions are those of `hidden`
-_BATCH_FREE = ("optimizer",)
 _COMPUTE_CLASSES = ("convolution", "linear")
 _NARROW = 96  # channels below which a dense layer takes no less time than with as many
 _FEW = 12  # operators of a class below which its median says little
@@ -171,7 +171,7 @@ class OperatorLibrary:
             base=None if self.base is None else self.base.without(list(operators)),
         )
         # base times of single operators stay valid
-        lesser.__dict__["_log_least"] = tuple(own[kept] for own in self._log_least)
+        lesser.__dict__["_known_curves"] = tuple(own[..., kept, :] for own in self._known_curves)
         return lesser
 
     def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
@@ -186,30 +186,31 @@ class OperatorLibrary:
 
     def _times(self, asked: OperatorColumns, batches: Array) -> OperatorTimes:
         """As of `times`; `batches` (1 or n_operators, n_batches)."""
-        repeats, n_sizes = asked.numbers("repeats"), batches.shape[1]
+        repeats, n_sizes, log_sizes = asked.numbers("repeats"), batches.shape[1], np.log(batches)
         if (repeats > 1).any():
             return self._times_of_repeated(asked, repeats, np.broadcast_to(batches, (len(asked), n_sizes)))
         lookup = _lookup_of(self, asked)
         operators, measured, new, host = lookup.operators, lookup.measured, lookup.new, lookup.host_ms.copy()
-        log_sizes = np.broadcast_to(np.log(batches), (len(operators), n_sizes))
         log_ratio = interpolation.between(self._log_sizes, log_sizes, lookup.curves)
         shape = np.repeat(lookup.shape[:, None], n_sizes, axis=1)
-        beyond = np.zeros(log_sizes.shape, dtype=np.int8)
-        beyond[measured] = self._beyond(lookup.exact[measured], log_sizes[measured])
+        beyond = np.zeros(shape.shape, dtype=np.int8)
+        beyond[measured] = self._beyond(lookup.exact[measured], _rows_of(log_sizes, measured))
         out = np.flatnonzero(beyond.any(axis=1))
         by_trees = self._by_trees(lookup, out, new, log_sizes)
         # beyond an operator's measured batch sizes, the trees' change from the nearest one
         drift = by_trees[: out.size] - by_trees[out.size : 2 * out.size]
         log_ratio[out] += np.where((beyond[out] != 0) & (lookup.forest[out, None] != _NO_FOREST), drift, 0.0)
         if new.size:
-            sizes = np.broadcast_to(batches, log_sizes.shape)[new]
             log_ratio[new], host[new], shape[new], beyond[new] = self._interpolated(
-                lookup, sizes, log_ratio[new], by_trees[2 * out.size :]
+                lookup, _rows_of(batches, new), log_ratio[new], by_trees[2 * out.size :]
             )
         if self.base is None:
             of_base = work.base_ms(operators, batches, self._rates(), self.mode.kernel_layout)
         else:
-            base = self.base.times(operators, batches)
+            base = self.base.times(asked, batches)  # which other cards ask for, too
+            if lookup.twins.size:
+                of_twins = self.base.times(operators.rows(lookup.twins), _rows_of(batches, lookup.twins))
+                base = base.changed(lookup.twins, of_twins)
             of_base = base.gpu_ms
             if self.mode.autotune:  # which algorithm runs takes no host time
                 host = base.host_ms.copy()
@@ -220,8 +221,9 @@ class OperatorLibrary:
         shape[lookup.views], beyond[lookup.views] = MEASURED, 0
         if (twins := lookup.twins).size:
             convolutions = [*asked.rows(twins)]
-            sizes = batches if len(batches) == 1 else batches[twins]
-            bias_ms = work.bias_ms(convolutions, sizes, self._rates(), self.mode.memory_format)
+            bias_ms = work.bias_ms(
+                convolutions, _rows_of(batches, twins), self._rates(), self.mode.memory_format
+            )
             signs = np.array([1.0 if has_bias(operator) else -1.0 for operator in convolutions])[:, None]
             gpu_ms[twins] = np.maximum(gpu_ms[twins] + signs * bias_ms, gpu_ms[twins] / 2)
             shape[twins] = np.maximum(shape[twins], NEAR)
@@ -231,16 +233,14 @@ class OperatorLibrary:
         self, asked: OperatorColumns, repeats: NDArray[np.int64], batches: Array
     ) -> OperatorTimes:
         """Times of operators that run `repeats` times per image, computed at `repeats` x the batch size."""
-        gpu_ms, (shape, beyond) = np.empty(batches.shape), np.empty((2, *batches.shape), dtype=np.int8)
-        times = OperatorTimes(gpu_ms, np.empty(len(asked)), shape, beyond)
+        shape, beyond = np.empty((2, *batches.shape), dtype=np.int8)
+        times = OperatorTimes(np.empty(batches.shape), np.empty(len(asked)), shape, beyond)
         for number in distinct_values(repeats):
             rows = np.flatnonzero(repeats == number)
             key = f"that run {number} times"
             if key not in asked.kept:  # lookups are kept by object
                 asked.kept[key] = asked.rows(rows).changed(np.arange(rows.size), repeats=1)
-            of_single = self.times(asked.kept[key], number * batches[rows])
-            for name in ("gpu_ms", "host_ms", "shape", "beyond"):
-                getattr(times, name)[rows] = getattr(of_single, name)
+            times = times.changed(rows, self.times(asked.kept[key], number * batches[rows]))
         return times
 
     def _base_ms(self, operators: Sequence[Operator], batch_sizes: Array) -> Array:
@@ -262,7 +262,7 @@ class OperatorLibrary:
 
     @cached_property
     def _batch_free(self) -> NDArray[np.bool_]:
-        return np.isin(self._columns.text("type").astype(np.str_), _BATCH_FREE)
+        return np.asarray(self._columns.text("type") == "optimizer")
 
     @cached_property
     def _classes(self) -> NDArray[np.str_]:
@@ -281,22 +281,31 @@ class OperatorLibrary:
         return np.where(self._batch_free[:, None], [-np.inf, np.inf], ends)
 
     @cached_property
-    def _log_least(self) -> tuple[Array, NDArray[np.bool_]]:
-        """Logarithms of base times, computed per operator when first needed, and a mask of the computed ones."""
-        return np.zeros(self.log_ms.shape), np.zeros(len(self), dtype=bool)
+    def _known_curves(self) -> tuple[Array, NDArray[np.bool_]]:
+        """`_curves` of all operators, computed when first needed, and a mask (n_operators, 1) of the computed ones."""
+        n_kinds = 1 if self.expected is None else 2
+        return np.zeros((n_kinds, *self.log_ms.shape)), np.zeros((len(self), 1), dtype=bool)
 
-    def _log_ratio(self, rows: NDArray[np.intp]) -> Array:
-        """ln(time / base) of some operators at the library's batch sizes."""
-        least, is_computed = self._log_least
-        new = distinct_values(rows[~is_computed[rows]])
+    def _curves(self, rows: NDArray[np.intp]) -> Array:
+        """ln(time / base) of some operators at all of the library's batch sizes, (1 or 2, n_rows, n_batches).
+
+        The second, with trees, is what those grown without the operator miss of it.
+        """
+        curves, is_computed = self._known_curves
+        new = distinct_values(rows[~is_computed[rows, 0]])
         if new.size:
             is_measured = np.isfinite(self.log_ms[new])
             sizes = np.argsort(~is_measured, axis=1, kind="stable")[:, : is_measured.sum(axis=1).max()]
             sizes = np.where(np.take_along_axis(is_measured, sizes, axis=1), sizes, sizes[:, :1])
+            log_ratio = self.log_ms[new]
             base_ms = self._base_ms(self._columns.rows(new), self.batch_sizes[sizes])
-            least[new[:, None], sizes] = np.log(base_ms)
+            at = np.arange(new.size)[:, None], sizes
+            log_ratio[at] = self.log_ms[new[:, None], sizes] - np.log(base_ms)
+            curves[0, new] = interpolation.filled(self._log_sizes, log_ratio)
+            if self.expected is not None:
+                curves[1, new] = interpolation.filled(self._log_sizes, log_ratio - self.expected[new])
             is_computed[new] = True  # set last, since another thread may be reading
-        return self.log_ms[rows] - least[rows]
+        return curves[:, rows]
 
     @cached_property
     def _usual_host_ms(self) -> float:
@@ -321,21 +330,23 @@ class OperatorLibrary:
     def _interpolated(
         self, lookup: _Lookup, batches: Array, log_ratio: Array, by_trees: Array
     ) -> tuple[Array, Array, NDArray[np.int8], NDArray[np.int8]]:
-        """ln(time / base), host time and support of new operators at their batch sizes (n_new, n_batches).
+        """ln(time / base), host time and support of new operators at their batch sizes (1 or n_new, n_batches).
 
         `log_ratio` is the mean of their neighbours, `by_trees` the trees' ln(time / base).
         """
         near, new, log_sizes = lookup.near, lookup.new, np.log(batches)
         if self.base is None and lookup.wide:
-            log_ratio[lookup.wide] += self._of_operations(lookup, batches)
+            log_ratio[lookup.wide] += self._of_operations(lookup, np.broadcast_to(batches, log_ratio.shape))
         if lookup.missed is not None:
-            of_neighbours = np.repeat(log_sizes, near.rows.shape[1], axis=0)
+            of_neighbours = _rows_of(log_sizes, np.repeat(np.arange(new.size), near.rows.shape[1]))
             missed = interpolation.between(self._log_sizes, of_neighbours, lookup.missed)
-            by_trees = by_trees + near.closeness * near.mean(np.clip(missed, -_CLIFF, _CLIFF))
+            closeness = 1.0 / (1.0 + (near.distance[:, None] / _REACH) ** 2)
+            by_trees = by_trees + closeness * near.mean(np.clip(missed, -_CLIFF, _CLIFF))
         log_ratio = np.where(lookup.forest[new, None] == _NO_FOREST, log_ratio, by_trees)
         host, shape = lookup.host_ms[new], np.repeat(lookup.shape[new, None], batches.shape[1], axis=1)
         share = weighted_sums(near.weights, self._beyond(near.rows, log_sizes[:, None]).astype(float))
         beyond = np.where(np.abs(share) > 0.5, np.sign(share), 0).astype(np.int8)
+        batches, log_sizes = (np.broadcast_to(sizes, shape.shape) for sizes in (batches, log_sizes))
         for i in np.flatnonzero(near.distance == np.inf):
             # A base knows the type; what corrects other types says nothing of this one.
             operator = lookup.operators[int(lookup.new[i])]
@@ -348,8 +359,7 @@ class OperatorLibrary:
                 log_ratio[i] = self._typical(operator, log_sizes[i]) if self.base is None else 0.0
         for i in np.flatnonzero((near.distance > interpolation.FAR) & (near.distance < np.inf)):
             operator = lookup.operators[int(lookup.new[i])]
-            wider = _wider(operator)
-            if wider is not None:
+            if (wider := _wider(operator)) is not None:
                 at_most = self.times([wider], batches[i]).gpu_ms[0] / self._base_ms([operator], batches[i])[0]
                 log_ratio[i] = np.minimum(log_ratio[i], np.log(at_most))
         return log_ratio, host, shape, beyond
@@ -376,16 +386,17 @@ class OperatorLibrary:
         A tree is read at the library's usual batch sizes, and once for each of these: between them its answers are
         interpolated.
         """
-        positions = np.concatenate([out, out, new])
-        asked, ends = log_sizes[positions], self._ends[lookup.exact[out]]
+        positions, asked = np.concatenate([out, out, new]), log_sizes
         if not self.forests or not positions.size:
-            return np.full(asked.shape, np.nan)
-        asked[out.size : 2 * out.size] = np.clip(asked[: out.size], ends[:, :1], ends[:, 1:])
+            return np.full((positions.size, log_sizes.shape[1]), np.nan)
+        if out.size or len(log_sizes) > 1:
+            ends = self._ends[lookup.exact[out]]
+            asked = np.broadcast_to(log_sizes, (len(lookup.exact), log_sizes.shape[1]))[positions]
+            asked[out.size : 2 * out.size] = np.clip(asked[: out.size], ends[:, :1], ends[:, 1:])
         at, wanted = np.log(self.usual_sizes), np.zeros(lookup.trees.shape, dtype=bool)
-        read = interpolation.needed(at, asked)
-        wanted[out], wanted[new] = read[: out.size] | read[out.size : 2 * out.size], read[2 * out.size :]
+        wanted[np.ix_(positions, interpolation.needed(at, asked))] = True
         wanted &= np.isnan(lookup.trees)
-        for number, trees in enumerate(self.forests.values()):
+        for number, trees in enumerate(self.forests.values() if wanted.any() else ()):
             lacking = wanted & (lookup.forest == number)[:, None]
             rows, sizes = np.flatnonzero(lacking.any(axis=1)), np.flatnonzero(lacking.any(axis=0))
             if rows.size:
@@ -399,7 +410,7 @@ class OperatorLibrary:
             expected = self.hidden[lookup.operators[int(positions[i])]]
             known = np.isfinite(expected)
             at_known = np.log(self.batch_sizes[known])
-            answers[i] = interpolation.between(at_known, asked[i], expected[None, known])[0]
+            answers[i] = interpolation.between(at_known, asked[i % len(asked)], expected[None, known])[0]
         return answers
 
     def _typical(self, operator: Operator, log_sizes: Array) -> Array:
@@ -412,8 +423,7 @@ class OperatorLibrary:
         if alike.size < _FEW:
             alike = np.flatnonzero(np.isin(self._classes, _COMPUTE_CLASSES) == (kind in _COMPUTE_CLASSES))
         rows = alike if alike.size else np.arange(len(self))
-        curves = interpolation.filled(self._log_sizes, self._log_ratio(rows))
-        return np.median(interpolation.between(self._log_sizes, log_sizes, curves), axis=0)
+        return np.median(interpolation.between(self._log_sizes, log_sizes, self._curves(rows)[0]), axis=0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -519,12 +529,8 @@ def _lookup_of(library: OperatorLibrary, asked: OperatorColumns) -> _Lookup:
     measured, new = np.flatnonzero(exact >= 0), np.flatnonzero(exact < 0)
     rows, near = exact[measured], interpolation.neighbourhoods(operators, new, library._columns)
     used, is_unknown = near.rows.ravel(), near.distance == np.inf
-    at, curves, missed = library._log_sizes, np.empty((n, library.batch_sizes.size)), None
-    curves[measured] = interpolation.filled(at, library._log_ratio(rows))
-    of_used = library._log_ratio(used)
-    curves[new] = near.mean(interpolation.filled(at, of_used))
-    if library.expected is not None:  # of the neighbours, measured minus out-of-fold ln(time / base)
-        missed = interpolation.filled(at, of_used - library.expected[used])
+    curves, (of_used, *missed) = np.empty((n, library.batch_sizes.size)), library._curves(used)
+    curves[measured], curves[new] = library._curves(rows)[0], near.mean(of_used)
     usual, own_ms = library._usual_host_ms, library.host_ms[used]
     host_ms, shape = np.empty(n), np.full(n, MEASURED, dtype=np.int8)
     host_ms[measured] = library.host_ms[rows]
@@ -539,7 +545,7 @@ def _lookup_of(library: OperatorLibrary, asked: OperatorColumns) -> _Lookup:
     if library.hidden:
         forest[(forest != _NO_FOREST) & [operator in library.hidden for operator in operators]] = _HIDDEN
     return _Lookup(
-        operators, twins, exact, measured, new, near, curves, missed, host_ms, shape,
+        operators, twins, exact, measured, new, near, curves, missed[0] if missed else None, host_ms, shape,
         [i for i in range(n) if is_view(operators[i], library.mode.framework)],
         np.flatnonzero(~is_unknown & is_wide).tolist(),
         forest, np.full((n, library.usual_sizes.size), np.nan),
@@ -570,6 +576,11 @@ def _with_twins(
     twins = operators.changed(at, parameters=(filters + bias * lacks_bias)[at])
     at = at[~lacks_bias[at] | (library._columns.places_of(twins)[at] >= 0)]
     return operators.changed(at, parameters=twins.cells[FIELDS.index("parameters"), at]), at
+
+
+def _rows_of(sizes: Array, rows: NDArray[np.intp]) -> Array:
+    """Batch sizes of these operators; as they are, (1, n_batches), if all operators share them."""
+    return sizes if len(sizes) == 1 else sizes[rows]
 
 
 _Key = tuple[tuple[float, ...], ...]

@@ -84,3 +84,10 @@ class OperatorTimes:
         """Mask, (n_operators, n_batches), of the times with narrower intervals than those of `rival`."""
         own, its = (times.sureness * len(RUNG_OF) + times.shape for times in (self, rival))
         return np.asarray(own < its)
+
+    def changed(self, places: NDArray[np.intp], others: OperatorTimes) -> OperatorTimes:
+        """These times, of which those of the operators at these places are `others`."""
+        columns = [np.array(getattr(self, name)) for name in self.__slots__]
+        for column, name in zip(columns, self.__slots__, strict=True):
+            column[places] = getattr(others, name)
+        return OperatorTimes(*columns)

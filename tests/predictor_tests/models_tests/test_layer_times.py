@@ -9,7 +9,7 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
 from predictor.measurements.features import feature_table
 from predictor.models.layer_times.estimator import LayerTimes, libraries_of
-from predictor.models.layer_times.interpolation import _nearest
+from predictor.models.layer_times.interpolation import _nearest, _Shapes
 from predictor.models.layer_times.law import CLASSES
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import Operator, in_fp32, is_product, operators_of
@@ -137,10 +137,10 @@ def test_a_recurrent_layer_is_known_in_every_layout_of_its_precision(made_up_gpu
 
 def test_equally_near_operators_are_the_first_whatever_a_processor_rounds():
     rng = np.random.default_rng(0)
-    squares = rng.integers(0, 4, (20, 500)).astype(float)  # many are equally near
-    rounded = squares + 1e-12 * rng.standard_normal(squares.shape)
-    rows, distances = _nearest(squares, 12)
-    of_rounded, _ = _nearest(np.maximum(rounded, 0.0), 12)
-    np.testing.assert_array_equal(rows, of_rounded)
-    np.testing.assert_array_equal(rows, np.argsort(squares, axis=1, kind="stable")[:, :12])
-    np.testing.assert_allclose(distances, np.sqrt(np.sort(squares, axis=1)[:, :12]), atol=1e-3)
+    own, measured = (rng.integers(0, 2, (n, 4)) + 1e-12 * rng.standard_normal((n, 4)) for n in (20, 500))
+    shapes, learned, first = (_Shapes.of(at, np.zeros(len(at), int)) for at in (own, measured, own[:1]))
+    rows, distances = _nearest(shapes, learned, 12)
+    exact = np.sqrt(((own.round()[:, None] - measured.round()) ** 2).sum(axis=2))  # many are equally near
+    np.testing.assert_array_equal(rows, np.argsort(exact, axis=1, kind="stable")[:, :12])
+    np.testing.assert_allclose(distances, np.sort(exact, axis=1)[:, :12], atol=1e-3)
+    assert (distances[:1] == _nearest(first, learned, 12)[1]).all()  # alone as among others
