@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property, lru_cache
-from itertools import chain, compress, repeat
+from itertools import chain, repeat
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,7 +23,6 @@ from predictor.answers import notes
 from predictor.answers.coded import Coded
 from predictor.answers.grid import (
     Iterations,
-    Places,
     batch_sizes_to_try,
     best_of_gpus,
     common_batch_size,
@@ -188,7 +187,7 @@ class Answer:
         own = [
             name
             for name, column in self.columns.items()
-            if not isinstance(self.values[name], Coded)
+            if (name == "extrapolates" or not isinstance(self.values[name], Coded))
             and (column[:1] != [None] or column.count(None) < len(column))
         ]
         for row, values in zip(rows, zip(*(self.columns[name] for name in own), strict=True), strict=True):
@@ -218,13 +217,10 @@ def columns_of(rows: OfferRows, best: NDArray[np.bool_]) -> dict[str, Values]:
     """All of `COLUMNS`, numbers as arrays; `best` is `best_batch`."""
     iterations, numbers = rows.iterations, rows.numbers
     question, table, n = iterations.resolved.question, iterations.table, len(iterations.device)
-    samples, reasons = iterations.resolved.samples, iterations.reasons()
-    of_keys = {id(own): own for own in reasons}  # batch sizes share their tuples
-    answered_reasons = {key: _answered(own) for key, own in of_keys.items()}
-    in_words = iterations.devices.words
-    described = list(zip(iterations.devices.pairs, *in_words.values(), strict=True))
-    of_devices, device = _used(described, iterations.device)
-    devices, *words = ([own[i] for own in of_devices] for i in range(1 + len(in_words)))
+    samples, pairs, caution = iterations.resolved.samples, iterations.devices.pairs, iterations.reasons()
+    reasons, of_reasons = _used(caution.words, caution.codes)
+    indices, device = _used(range(len(pairs)), iterations.device)
+    devices = [pairs[index] for index in indices]
     offers, offer = _used(rows.offers.offers, rows.offer)
     teams, team = _used(iterations.teams, iterations.team)
     no_codes = np.zeros(n, dtype=np.int64)
@@ -251,17 +247,17 @@ def columns_of(rows: OfferRows, best: NDArray[np.bool_]) -> dict[str, Values]:
         "memory_estimate_validated": Coded([question.framework == MEASURED_FRAMEWORK], no_codes),
         "energy_basis": Coded([energy_basis(gpu, bool(iterations.beside)) for gpu, _ in devices], device),
         "co2_basis": Coded([co2_basis(question.region, rent) for rent in offers], offer),
-        **{name: Coded(own, device) for name, own in zip(in_words, words, strict=True)},
+        **{name: Coded([own[index] for index in indices], device) for name, own in iterations.devices.words.items()},
         "largest_batch_size": _whole(largest * numbers["gpus_used"]),
         "best_batch": best,
-        "extrapolates": [answered_reasons[id(own)] for own in reasons],
+        "extrapolates": Coded(list(map(_answered, reasons)), of_reasons),
     }  # fmt: skip
 
 
 _answered = lru_cache(maxsize=4096)(as_answered)  # GPUs and batch sizes share a few reasons
 
 
-def _used(values: Sequence[T], places: Places) -> tuple[list[T], Places]:
+def _used(values: Sequence[T], places: NDArray[np.integer[Any]]) -> tuple[list[T], NDArray[np.integer[Any]]]:
     """The values that are used at these places, and the place of each among them."""
     if len(values) == 1:
         return list(values), places
@@ -271,9 +267,12 @@ def _used(values: Sequence[T], places: Places) -> tuple[list[T], Places]:
 
 def _whole(numbers: NDArray[np.float64]) -> Values:
     """Whole numbers; None for NaN."""
-    if np.isnan(numbers).any():
-        return [None if value is None else int(value) for value in plain(numbers)]
-    return numbers.astype(np.int64)
+    unknown = np.isnan(numbers)
+    if not unknown.any():
+        return numbers.astype(np.int64)
+    if unknown.all():
+        return Coded([None], np.zeros(len(numbers), dtype=np.int64))
+    return [None if value is None else int(value) for value in plain(numbers)]
 
 
 def plain(values: Values) -> list[Any]:
@@ -303,14 +302,16 @@ def frame_of(columns: Mapping[str, Values]) -> pd.DataFrame:
             of_texts.append(place)
         else:
             arrays_of.setdefault(values.dtype.char, {})[place] = values
-    texts, n = _texts(tuple(words), np.concatenate(codes).tobytes(), len(codes)), len(codes[0])
+    codes_of_all, n = np.concatenate(codes, dtype=np.int32, casting="unsafe"), len(codes[0])
+    texts = _texts(tuple(words), codes_of_all.tobytes(), len(codes))
     if texts[0].dtype != "str" or not hasattr(pd.api, "internals"):  # before pandas 3, or as it was
         return pd.DataFrame({name: plain(values) for name, values in columns.items()})
-    of_floats, of_objects = arrays_of["d"], arrays_of["O"]
-    is_unknown = np.isnan(np.array(list(of_floats.values()))).all(axis=1).tolist()
-    for place in compress(list(of_floats), is_unknown):
-        of_objects[place] = np.full(of_floats.pop(place).shape, None)
-    blocks: list[Any] = [(np.array([*own.values()]), np.array([*own])) for own in arrays_of.values() if own]
+    of_floats = arrays_of.pop("d")
+    floats, places = np.array([*of_floats.values()]), np.array([*of_floats])
+    is_unknown = np.isnan(floats).all(axis=1)
+    arrays_of["O"] |= dict.fromkeys(places[is_unknown].tolist(), np.full(n, None))
+    blocks: list[Any] = [(floats[~is_unknown], places[~is_unknown])]
+    blocks += [(np.array([*own.values()]), np.array([*own])) for own in arrays_of.values() if own]
     blocks += [(text.copy(), np.array([place])) for text, place in zip(texts, of_texts, strict=True)]
     header = _header(tuple(columns)).view()  # one of its own, whose name users may change
     frame: pd.DataFrame = pd.api.internals.create_dataframe_from_blocks(blocks, pd.RangeIndex(n), header)
@@ -329,7 +330,7 @@ def _texts(words: tuple[str | None, ...], codes: bytes, n_columns: int) -> list[
     """Columns of `words[codes]` as pandas keeps texts; no batch size changes them: a sixth of a new question's time."""
     import pandas as pd
 
-    cells = pd.Index(words).array.take(np.frombuffer(codes, dtype=np.int64))
+    cells = pd.Index(words).array.take(np.frombuffer(codes, dtype=np.int32))
     n = len(cells) // n_columns
     return [cells[n * i : n * (i + 1)] for i in range(n_columns)]
 
@@ -339,7 +340,7 @@ def _typed(values: list[Any] | Coded) -> NDArray[Any] | Coded:
     cells = values.words if isinstance(values, Coded) else values
     kinds = set(map(type, cells))
     if str in kinds and kinds <= {str, NoneType}:
-        return values if isinstance(values, Coded) else Coded(values, np.arange(len(values)))
+        return values if isinstance(values, Coded) else Coded.of(values)
     if kinds <= {int, float, NoneType} and kinds != {NoneType}:
         array = np.array(cells, dtype=np.int64 if kinds == {int} else np.float64)
     elif kinds == {bool}:

@@ -389,8 +389,7 @@ class BulkAnswers:
         local_sizes = resolved.local_sizes(question.batch_sizes)
         rows = rented_rows(resolved, table, local_sizes, rentals_of(resolved, [gpu for gpu, _ in devices]))
         reasons = rows.iterations.reasons()
-        joined = {id(own): "; ".join(map(str, as_answered(own))) for own in reasons}  # shared by batch sizes
-        texts = [joined[id(own)] for own in reasons]
+        texts = [*Coded(["; ".join(map(str, as_answered(own))) for own in reasons.words], reasons.codes)]
         n = len(question.batch_sizes)
         grids = {}
         for i, (gpu, mode) in enumerate(devices):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,25 @@ class Coded:
     def __iter__(self) -> Iterator[Any]:
         return map(self.words.__getitem__, self.codes.tolist())
 
+    def __getitem__(self, rows: Indices) -> Coded:
+        return Coded(self.words, self.codes[rows])
+
     @classmethod
     def of(cls, cells: Sequence[str]) -> Coded:
         """Code cells as they stand."""
-        number: dict[str, int] = {}
-        codes = [number.setdefault(cell, len(number)) for cell in cells]
-        return cls(list(number), np.array(codes, dtype=np.int64))
+        words = dict.fromkeys(cells)
+        number = dict(zip(words, range(len(words)), strict=True))
+        return cls(list(words), np.fromiter(map(number.__getitem__, cells), np.int64, len(cells)))
+
+    @classmethod
+    def of_objects(cls, columns: Sequence[Sequence[Any]]) -> Coded:
+        """Code columns that share objects, or are one object themselves, as one, each after the other."""
+        shared = {id(column): column for column in columns}
+        words = {id(word): word for column in shared.values() for word in column}
+        number = dict(zip(words, range(len(words)), strict=True))
+        codes = {key: [number[id(word)] for word in column] for key, column in shared.items()}
+        joined = chain.from_iterable(codes[id(column)] for column in columns)
+        return cls(list(words.values()), np.fromiter(joined, np.int64))
 
     @classmethod
     def blank(cls, n_rows: int) -> Coded:

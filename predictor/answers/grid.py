@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
-from itertools import chain, product, repeat
+from itertools import product, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.answers.coded import Coded
 from predictor.answers.question import Question, named
 from predictor.answers.resolved import Device, ResolvedQuestion, Training
 from predictor.arrays import Array
@@ -252,6 +253,7 @@ class Devices:
     table: LayerTable
     pairs: Sequence[Device]
     words: dict[str, list[str]]
+    _largest: dict[int, list[int | None]] = field(default_factory=dict, init=False)
 
     @cached_property
     def gpus(self) -> list[Gpu]:
@@ -263,11 +265,6 @@ class Devices:
         if per_gpu not in self._largest:
             self._largest[per_gpu] = largest_local_batch_sizes(self.table, self.pairs, per_gpu=per_gpu)
         return self._largest[per_gpu]
-
-    @cached_property
-    def _largest(self) -> dict[int, list[int | None]]:
-        """Answers of `largest`."""
-        return {}
 
     @cached_property
     def usable_gib(self) -> Array:
@@ -308,7 +305,7 @@ class Iterations:
     times: dict[str, Array]
     one_ms: Array
     memory_gib: Array
-    extrapolates: NDArray[np.object_]
+    extrapolates: Coded
     beside_loader: NDArray[np.bool_]
     factor: Array
     per_gpu: Places
@@ -381,7 +378,7 @@ class Iterations:
             times=times,
             one_ms=times["iteration_time_ms"],
             memory_gib=memory_gib.ravel(),
-            extrapolates=np.fromiter(chain.from_iterable(extrapolates), object, len(sizes) * len(devices)),
+            extrapolates=Coded.of_objects(extrapolates),
             beside_loader=np.repeat(beside, len(sizes)),
             factor=np.ones(len(sizes) * len(devices)),
             per_gpu=np.ones(len(sizes) * len(devices), dtype=np.int64),
@@ -523,9 +520,8 @@ class Iterations:
             option = "beside" if beside else "per_gpu"
             raise SchemaError(f"{named(option)}: {cpu} is a CPU. Leave it out, or name GPUs.").about(option)
         more_gib = np.array(list(map(more_context_gib, self.devices.gpus)))[self.device]
-        memory_gib = self.memory_gib * (1 if beside else per_gpu) + more_gib * np.where(
-            per_gpu > 1, per_gpu, 0
-        )
+        processes = np.where(per_gpu > 1, per_gpu, 0)
+        memory_gib = self.memory_gib * (1 if beside else per_gpu) + more_gib * processes
         memory_gib += sum(neighbour.memory_gib[self.device] for neighbour in beside)
         return replace(self, memory_gib=memory_gib, per_gpu=per_gpu, beside=beside)
 
@@ -534,44 +530,41 @@ class Iterations:
         if (self.per_gpu == 1).all():
             return self
         spread = np.array(list(map(ratios_of("packed").spread_on, self.devices.gpus)))[self.device]
-        neighbours = [
-            {name: ms[self.device] for name, ms in neighbour.times.items()} for neighbour in self.beside
-        ]
+        neighbours = [{name: ms[self.device] for name, ms in own.times.items()} for own in self.beside]
         times = packed_times(self.times, self.per_gpu, per_vcpu, spread, neighbours)
         return replace(self, times=times, per_vcpu=per_vcpu)
 
-    def reasons(self) -> list[Reasons]:
-        """Reasons for caution of each row; batch sizes share their tuples.
+    def reasons(self) -> Coded:
+        """Reasons for caution of each row, coded as far as rows share them.
 
         Those of the forecast, the team, shares of unknown operators, and measurements that are not used.
         """
         mode = self.devices.pairs[0][1]
         reasons_of_teams = [() if team is None else team_reasons(team, mode) for team in self.teams]
-        reasons_of_rows: list[Reasons] = self.extrapolates.tolist()
+        own = self.resolved.known.own
+        of_devices = own is not None or has_others(self.table)
+        if not (of_devices or (self.per_gpu > 1).any() or any(reasons_of_teams)):
+            return self.extrapolates
+        reasons_of_rows: list[Reasons] = list(self.extrapolates)
         if any(reasons_of_teams):
             joined: dict[tuple[int, int], Reasons] = {}
             for row, (reasons, team) in enumerate(zip(reasons_of_rows, self.team.tolist(), strict=True)):
-                reasons_of_rows[row] = joined.setdefault(
-                    (id(reasons), team), (*reasons, *reasons_of_teams[team])
-                )
+                key, with_team = (id(reasons), team), (*reasons, *reasons_of_teams[team])
+                reasons_of_rows[row] = joined.setdefault(key, with_team)
         for row in np.flatnonzero(self.per_gpu > 1).tolist():
             gpu, mode = self.devices.pairs[self.device[row]]
             packed = packed_reasons(gpu, mode, self.per_vcpu[row])
             reasons_of_rows[row] = (*reasons_of_rows[row], *packed)
-        own = self.resolved.known.own
-        if own is None and not has_others(self.table):
-            return reasons_of_rows
-        for device in np.unique(self.device).tolist():
+        for device in np.unique(self.device).tolist() if of_devices else ():
             gpu, mode = self.devices.pairs[device]
             rows_of_device = np.flatnonzero(self.device == device).tolist()
             sizes = self.local_batch_size[rows_of_device].tolist()
-            with_operators = with_shares(
-                [reasons_of_rows[row] for row in rows_of_device], self.table, gpu, mode, sizes
-            )
+            of_device = [reasons_of_rows[row] for row in rows_of_device]
+            with_operators = with_shares(of_device, self.table, gpu, mode, sizes)
             unused = own.unused_on(gpu, mode, self.resolved.question.parts) if own else None
             for row, own_reasons in zip(rows_of_device, with_operators, strict=True):
                 reasons_of_rows[row] = own_reasons if unused is None else (*own_reasons, unused)
-        return reasons_of_rows
+        return Coded.of_objects([reasons_of_rows])
 
 
 def _anchors_beyond(

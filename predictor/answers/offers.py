@@ -331,6 +331,9 @@ def _grid(region: str | None, offer: Offer | None) -> Grid | None:
     return None if offer is None else grid_of(offer)
 
 
+_published = lru_cache(maxsize=512)(lambda grid: Co2Basis("published", str(grid)))
+
+
 def co2_basis(region: str | None, offer: Offer | None) -> Co2Basis:
     """Power grid of the region if one is given, else of the offer's place.
 
@@ -338,7 +341,7 @@ def co2_basis(region: str | None, offer: Offer | None) -> Co2Basis:
     """
     grid = _grid(region, offer)
     if grid is not None:
-        return Co2Basis("published", str(grid))
+        return _published(grid)
     if offer is None or offer.region in ("", "any"):
         why = "there is no offer" if offer is None else f"{offer.provider} does not say where"
     else:

@@ -11,7 +11,7 @@ from predictor.errors import SchemaError, nearest
 from predictor.files import data_file
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Grid:
     """The electricity of a region, averaged over a year.
 

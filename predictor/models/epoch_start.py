@@ -14,6 +14,7 @@ from predictor.catalogue.devices import Gpu, is_cpu
 from predictor.catalogue.modes import COMPILED, Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.compiled import compile_seconds
+from predictor.models.forecasts import positions_of_modes
 from predictor.models.ratios import ratios_of
 from predictor.operators.memory import input_elements
 from predictor.operators.operators import is_depthwise
@@ -56,8 +57,10 @@ def first_calls_s(table: LayerTable, mode: Mode) -> float:
 
 def first_calls_of_each_s(table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]) -> NDArray[np.float64]:
     """`first_calls_s` on each GPU in its mode; NaN where no start was measured."""
-    of_mode = {mode: first_calls_s(table, mode) for mode in {mode for _, mode in devices}}
-    return np.array([of_mode[mode] if has_known_start(gpu, mode) else math.nan for gpu, mode in devices])
+    calls_s = np.full(len(devices), math.nan)
+    for mode, places in positions_of_modes(devices).items():
+        calls_s[[i for i in places if has_known_start(devices[i][0], mode)]] = first_calls_s(table, mode)
+    return calls_s
 
 
 def first_image_s(table: LayerTable) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -137,16 +136,10 @@ TIMES = (*ENDS, "gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "host_time_ms")
 def widening(extrapolates: Sequence[tuple[Reason, ...]], *kinds: str) -> tuple[list[float], list[float]]:
     """Products of the reasons' factors on the half widths below and above, at each batch size; of `kinds` if given."""
     keys = list(map(id, extrapolates))  # batch sizes share their tuples
-    reasons = dict(zip(keys, extrapolates, strict=True))
-
-    def towards(end: End) -> list[float]:
-        factor = {
-            key: prod(
-                (why.widens for why in reason_set if end in why.towards and (not kinds or why.kind in kinds)),
-                start=1.0,
-            )
-            for key, reason_set in reasons.items()
-        }
-        return [factor[key] for key in keys]
-
-    return towards("low"), towards("high")
+    low, high = dict.fromkeys(keys, 1.0), dict.fromkeys(keys, 1.0)
+    for key, reasons in dict(zip(keys, extrapolates, strict=True)).items():
+        for why in reasons:
+            if not kinds or why.kind in kinds:
+                low[key] *= why.widens if "low" in why.towards else 1.0
+                high[key] *= why.widens if "high" in why.towards else 1.0
+    return [low[key] for key in keys], [high[key] for key in keys]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from functools import lru_cache
-from operator import attrgetter
+from operator import attrgetter, mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -74,18 +74,16 @@ class Spread:
 
         `is_new`: whether the GPU was never measured. `steps`: its generations beyond the measured ones.
         """
-        design = _design(np.asarray(is_new), np.asarray(steps, dtype=float), shares)
-        return np.asarray(sum(size * column for size, column in zip(_PARTS(self), design, strict=True)))
+        return np.asarray(sum(map(mul, _PARTS(self), _design(is_new, steps, shares))))
 
 
 _PARTS = attrgetter(*(part.name for part in fields(Spread)))
 
 
-def _design(is_new: Array, steps: Array, shares: Shares) -> list[Array]:
+def _design(is_new: bool | Array | NDArray[np.bool_], steps: Array | float, shares: Shares) -> list[Any]:
     """Design matrix of the variance model: one column per field of `Spread`, in their order."""
-    of_gpu = [np.ones(1), 1.0 * is_new, is_new * steps]
     squared = (shares.new_host**2, shares.host**2, shares.depthwise**2)
-    return [*of_gpu, *squared, shares.unmeasured, shares.kernel]
+    return [1.0, is_new, is_new * steps, *squared, shares.unmeasured, shares.kernel]
 
 
 _USUAL = Spread(
@@ -295,6 +293,8 @@ class Calibration:
         """Factor of one kind, interpolated between calibrated levels."""
         self.check()
         levels = self.factors[kind]
+        if (factor := levels.get(str(coverage))) is not None:
+            return factor
         return float(np.interp(coverage, [float(level) for level in levels], list(levels.values())))
 
     def to_json(self) -> dict[str, Any]:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class LayerModels:
     """Layer models by GPU and mode: those in `added` first, then those in `files`.
 
-    `files` holds the content of the files of `folder` by name, all of one model; `unpacked` those that were needed,
-    and `carried` what was carried over to other cards of their chips.
+    `files` holds the content of the files of `folder` by name (`names`), all of one model; `unpacked` those that were
+    needed, and `carried` what was carried over to other cards of their chips.
     """
 
     folder: Path | None = None
@@ -40,6 +40,10 @@ class LayerModels:
     files: Mapping[str, bytes] = field(default_factory=dict)
     unpacked: dict[str, LayerModel] = field(default_factory=dict)
     carried: dict[DeviceMode, LayerModel] = field(default_factory=dict, init=False)
+    names: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = frozenset(self.files)
 
     @classmethod
     def beside(cls, model_file: Path, digests: Mapping[str, str]) -> LayerModels:
@@ -57,8 +61,7 @@ class LayerModels:
 
     def find_each(self, modes: Iterable[DeviceMode]) -> list[LayerModel | None]:
         """`find` of each mode, in their order, with one look at the folder."""
-        names = frozenset(self.files)
-        return [self._carried(mode) if self.added or _chip_in(mode, names) else None for mode in modes]
+        return [self._carried(mode) if self.added or _chip_in(mode, self.names) else None for mode in modes]
 
     def _carried(self, mode: DeviceMode) -> LayerModel | None:
         own = self.measured(mode) or self.carried.get(mode)

@@ -95,7 +95,7 @@ class FamilyKernels:
     def _bytes(self) -> Any:
         """In fp32, whatever the mode; of kernels that autocast runs in float32, with those of casts."""
         fp32 = _FP32_BYTES * (self.columns["elements"] * self.batch_size + self.columns["elements_fixed"])
-        if not self.xp.any(self._in_float32):
+        if self.autocasts is False or not self.xp.any(self._in_float32):
             return fp32  # of the same size on all GPUs
         return self.xp.where(self._in_float32, self.columns["in_float32"], 1.0) * fp32
 

@@ -78,11 +78,10 @@ class IterationTimes:
     def shares(self, *, is_new_host: bool = False) -> Shares:
         """Shares, (n_contexts, 2, n_batches), that intervals depend on: of the host's time, then of the GPU's."""
         own = [i for i, name in enumerate(self.classes) if name in DEPTHWISE]
-        parts_ms = np.stack([self.by_class_ms[:, own].sum(axis=1), self.unmeasured_ms])
+        parts_ms = np.array([self.by_class_ms[:, own].sum(axis=1), self.unmeasured_ms])
         host = np.array([[[1.0], [0.0]]])
         depthwise, unmeasured = (1.0 - host) * (parts_ms / self.device_ms)[:, :, None]
-        kernel = np.full((1, 1, 1), 1.0 / self.n_kernels)
-        return Shares(host, host * is_new_host, depthwise, unmeasured, kernel)
+        return Shares(host, host * is_new_host, depthwise, unmeasured, np.array([[[1.0 / self.n_kernels]]]))
 
 
 class CarriedTypes(NamedTuple):
@@ -117,6 +116,11 @@ class RooflineLaw:
     fed_frameworks: tuple[str, ...] = ()
     calibration: Calibration = field(default_factory=Calibration)
     arrays: Arrays = NUMPY
+    _by_condition: dict[tuple[str, str], tuple[NDArray[np.intp], Array]] = field(
+        default_factory=dict, init=False
+    )
+    _contexts: dict[KernelContext, tuple[Array, bool]] = field(default_factory=dict, init=False)
+    _shared_weights: dict[bytes, Array] = field(default_factory=dict, init=False)
 
     def times(
         self,
@@ -154,7 +158,7 @@ class RooflineLaw:
             slowness = math.exp(self.host_offset.get(machine or "", 0.0))
             pairs = np.exp([self._host_of(context.framework) for context in contexts])
             host_ms = slowness * (pairs[:, 0] + pairs[:, 1] * float(kernels.count.sum()))
-        host = np.broadcast_to(host_ms[:, None] * (not captured), device.shape)
+        host = host_ms[:, None] * (not captured) + np.zeros(device.shape)
         busy = join_host(device, host, contexts.sharpness[:, None])
         feed_ms: Array | float = 0.0
         if copies or waits:
@@ -166,12 +170,8 @@ class RooflineLaw:
             busy + feed_ms, device, host, feed_ms, classes, by_class_ms, unmeasured_ms, kernels.count.size
         )
 
-    def knows(self, context: KernelContext) -> bool:
-        """Whether the law has deviations of the context's GPU in its mode."""
-        return self._of_context(context)[1]
-
-    def knows_each(self, contexts: Contexts) -> NDArray[np.bool_]:
-        """`knows` of each context."""
+    def knows(self, contexts: Contexts) -> NDArray[np.bool_]:
+        """Whether the law has deviations of each context's GPU in its mode."""
         return _known(self, contexts).has_deviations
 
     def host_ms(self, framework: str, table: LayerTable) -> float:
@@ -229,14 +229,14 @@ class RooflineLaw:
                 return xp.asarray(values[own, None, None])
 
             row, rates = xp.asarray(known.row[own]), mapped_rates(contexts.rates, column)
-            is_faster, autocasts = contexts.is_faster[own].any(), column(contexts.autocasts)
+            autocasts = column(contexts.autocasts) if contexts.autocasts[own].any() else False
             # What one class takes too little of, where a GPU was measured, another takes too much of.
             unmeasured = column(1.0 - known.has_deviations)
-            for group, (count, in_fp32, gain) in zip(groups, summed, strict=True):
+            for group, (count, in_fp32, *gain) in zip(groups, summed, strict=True):
                 of_gpus = FamilyKernels(group.family, group.columns, sizes, rates, xp, autocasts)
                 log_times = in_fp32.of(row, of_gpus)
-                if is_faster and xp.any(faster := of_gpus.is_gaining()):
-                    of_mode = gained(of_gpus.gain() + gain.of(row, of_gpus), xp)
+                if gain and xp.any(faster := of_gpus.is_gaining()):
+                    of_mode = gained(of_gpus.gain() + gain[0].of(row, of_gpus), xp)
                     log_times -= xp.where(faster, of_mode, 0.0)
                 times = xp.exp(log_times)
                 times *= of_gpus.base_ms
@@ -300,18 +300,6 @@ class RooflineLaw:
     def _known(self) -> frozenset[str]:
         return frozenset(name for name in self._conditions if name.startswith(("gpu:", "gpu_mode:")))
 
-    @cached_property
-    def _by_condition(self) -> dict[tuple[str, str], tuple[NDArray[np.intp], Array]]:
-        return {}
-
-    @cached_property
-    def _contexts(self) -> dict[KernelContext, tuple[Array, bool]]:
-        return {}
-
-    @cached_property
-    def _shared_weights(self) -> dict[bytes, Array]:
-        return {}
-
     def _host_of(self, framework: str) -> tuple[float, float]:
         """Coefficients of a framework; the mean of all for one that was never measured."""
         if framework in self.host:
@@ -323,12 +311,8 @@ class RooflineLaw:
 _PLACES = np.cumsum([0, *(len(EVERY_FEATURE[name]) for name in KERNEL_CLASSES)])
 """Place of each kernel class's first feature among those of all."""
 
-_PLACE_OF = {
-    term: place
-    for place, term in enumerate(
-        (name, feature) for name in KERNEL_CLASSES for feature in EVERY_FEATURE[name]
-    )
-}
+_FEATURES = [(name, feature) for name in KERNEL_CLASSES for feature in EVERY_FEATURE[name]]
+_PLACE_OF = {term: place for place, term in enumerate(_FEATURES)}
 """Place of each feature of a kernel class among those of all."""
 
 
@@ -424,14 +408,14 @@ class _Sums(NamedTuple):
 def _weighted(
     law: RooflineLaw, contexts: Contexts, kernels: Kernels
 ) -> list[list[tuple[Any, dict[int, Any]]]]:
-    """Of each group, in fp32 and of the gain: the sum over features of shape, and the weights of others, but zeros.
+    """Of each group, in fp32 and, if a context gains, of the gain: the sum over features of shape, and other weights.
 
-    All are (n_distinct, n_kernels, 1). Cached: a CNN is asked for on the same GPUs at one batch size after another.
+    All are (n_distinct, n_kernels, 1), and not all 0. Cached: one batch size is asked for after another.
     """
     of_groups, xp = [], law.arrays.xp
     for group in _groups(kernels, xp):
         pair = []
-        for weights in _known(law, contexts).weights[..., group.places]:
+        for weights in _known(law, contexts).weights[: 1 + contexts.is_faster.any(), :, group.places]:
             n_shape = group.shape.shape[1]
             total = (weights[..., :n_shape] * group.shape).sum(axis=2, keepdims=True)
             used = n_shape + np.flatnonzero(np.any(weights[..., n_shape:], axis=(0, 1)))
@@ -445,8 +429,8 @@ def _weighted(
 
 def _summed(
     group: _Group, weighted: list[tuple[Any, dict[int, Any]]], sizes: Any, xp: ModuleType
-) -> tuple[Any, _Sums, _Sums]:
-    """How often kernels run, and the sums of `_weighted` with features of batch sizes, as long as the result.
+) -> list[Any]:
+    """How often kernels run, and the `_Sums` of `_weighted` with features of batch sizes, as long as the result.
 
     What is multiplied in one run is fast, what is repeated for each kernel slow.
     """
@@ -458,7 +442,7 @@ def _summed(
             total = total + columns[i] * of_batch[i]
         of_rates = {names[i]: columns[i] * each for i in columns if i in names}
         sums.append(_Sums(group.family, total * each, of_rates))
-    return group.count * each, sums[0], sums[1]
+    return [group.count * each, *sums]
 
 
 def _looping_ms(

@@ -16,7 +16,7 @@ from predictor.catalogue.devices import ELEMENT_BYTES, Gpu, default_precision, f
 from predictor.catalogue.hosts import HostSpeed, usual_host
 from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
-from predictor.models.base import Anchors, Case, KnownHost, Measuring, Predictor, table_of, times_of
+from predictor.models.base import Anchors, Case, KnownHost, Predictor, table_of, times_of
 from predictor.models.extrapolation import Ranges, ranges_of, reasons, with_frozen_parts
 from predictor.models.forecast import COVERAGE, GpuTimeSplit, widening
 from predictor.models.forecasts import Forecasts
@@ -31,6 +31,7 @@ from predictor.models.roofline.terms import (
     contexts_of,
     contexts_together,
     kernels_of_case,
+    training_kernels,
 )
 
 if TYPE_CHECKING:
@@ -127,18 +128,17 @@ class Roofline(Predictor):
         law, table, batches, mode = self.law_, table_of(case), case.batch_sizes, case.mode
         contexts, n = contexts_of(gpus, mode, case.measuring.passes), len(gpus)
         hosts, host_place = self._hosts_of(case, contexts)
-        times = self._law_times(case, contexts, batches, carried)
+        times = self._law_times(case, contexts, (hosts, host_place), batches, carried)
         is_new_host = not hosts and case.measuring.machine not in law.host_offset
-        is_known = law.knows_each(contexts)
-        both = np.full((n, 2, 1), np.nan)
+        is_known = law.knows(contexts)
+        both = np.full((n, 2, batches.size), np.nan)
         if law.calibration.variances:
             is_half = [ELEMENT_BYTES[mode.precision] == _HALF_BYTES] * n
             shares = times.shares(is_new_host=is_new_host)
             both = law.calibration.half_widths(gpus, is_known, shares, COVERAGE, is_half)
-        both = np.broadcast_to(both, (n, 2, batches.size))
         host_spreads = np.array([host.spread for host in hosts])[host_place] if hosts else np.zeros(n)
         host_widths, widths = np.hypot(both[:, 0], host_spreads[:, None]), both[:, 1].copy()
-        kernels = kernels_of_case(replace(case, measuring=Measuring()))
+        kernels = training_kernels(table, mode)
         distinct, why_place = reasons(self.ranges_, table, contexts, mode, batches, kernels, carried)
         why = [distinct[place] for place in why_place.tolist()]
         wider = np.array(list(map(widening, distinct)))[why_place].transpose(1, 0, 2)
@@ -180,7 +180,7 @@ class Roofline(Predictor):
         if case.anchors:
             method, spreads = "anchored", [0.0] * n
         answers = Forecasts(
-            np.stack([middle, low, high, busy, *of_gpu, host_ms]),
+            np.array([middle, low, high, busy, *of_gpu, host_ms]),
             [
                 (method, self.trained_on_, why[i], names[i], partial(split, i), spreads[i], None, sharpness)
                 for i in range(n)
@@ -193,7 +193,8 @@ class Roofline(Predictor):
     def host_ms(self, case: Case) -> float:
         """Host time in ms of one iteration of a case."""
         contexts = contexts_of((case.gpu,), case.mode, case.measuring.passes)
-        return float(self._law_times(case, contexts, np.ones(1)).host_ms[0, 0])
+        times = self._law_times(case, contexts, self._hosts_of(case, contexts), np.ones(1))
+        return float(times.host_ms[0, 0])
 
     def to_json(self) -> dict[str, Any]:
         """Law, ranges and words of training data as plain lists and dicts."""
@@ -211,11 +212,12 @@ class Roofline(Predictor):
         self,
         case: Case,
         contexts: Contexts,
+        hosts_of: tuple[list[KnownHost], NDArray[np.intp]],
         batch_sizes: Sequence[int] | Array,
         carried: CarriedTypes | None = None,
     ) -> IterationTimes:
-        """Times of the case's CNN in these contexts at these batch sizes, on the host of each and fed as it is."""
-        measuring, (hosts, place) = case.measuring, self._hosts_of(case, contexts)
+        """Times of the case's CNN in these contexts, on their `_hosts_of`, at these batch sizes and fed as it is."""
+        measuring, (hosts, place) = case.measuring, hosts_of
         return self.law_.times(
             kernels_of_case(case),
             contexts,
@@ -251,7 +253,7 @@ class Roofline(Predictor):
         runs = [KernelContext.of(case, anchor) for anchor in case.anchors]
         contexts = contexts_together(tuple(dict.fromkeys(runs)))
         sizes = list(dict.fromkeys(anchor.batch_size for anchor in case.anchors))
-        times = estimator._law_times(case, contexts, sizes).iteration_ms
+        times = estimator._law_times(case, contexts, self._hosts_of(case, contexts), sizes).iteration_ms
         predicted = [
             times[contexts.index(run), sizes.index(anchor.batch_size)]
             for run, anchor in zip(runs, case.anchors, strict=True)

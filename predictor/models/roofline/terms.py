@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from predictor.arrays import Array
 from predictor.catalogue.devices import LAUNCH_MS, Gpu, Rates, design_of, find_gpu, generations, rates_of
 from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import LayerTable
 from predictor.models.base import Case, table_of
 from predictor.models.forecast import Anchor
 from predictor.models.join import sharpness_of
@@ -152,11 +153,15 @@ def kernels_of_case(case: Case) -> Kernels:
     passes, table = case.measuring.passes, table_of(case)
     if passes == _FORWARD:
         return forward_kernels_of(table)
-    if passes != "training":
-        return kernels_of(table, update=0.0)
-    update = update_of(table, case.mode)
+    return training_kernels(table, case.mode) if passes == "training" else kernels_of(table, update=0.0)
+
+
+@lru_cache(maxsize=256)
+def training_kernels(table: LayerTable, mode: Mode) -> Kernels:
+    """Kernels of a training iteration."""
+    update = update_of(table, mode)
     launches = loop_ms(update, trained_tensors(table)) / LAUNCH_MS
-    return kernels_of(table, update=passes_over_measured(update, case.mode.framework), launches=launches)
+    return kernels_of(table, update=passes_over_measured(update, mode.framework), launches=launches)
 
 
 def known_as(context: KernelContext) -> tuple[str, str] | None:
@@ -217,7 +222,7 @@ _RATES = attrgetter(*(field.name for field in fields(Rates)))
 
 def mapped_rates(rates: Rates, change: Callable[[Any], Any]) -> Rates:
     """Rates whose every field is what `change` makes of it."""
-    return Rates(**{field.name: change(getattr(rates, field.name)) for field in fields(Rates)})
+    return Rates(*map(change, _RATES(rates)))
 
 
 def terms_under(table: TermTable, name: str, kind: str) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from predictor.models.forecast import Anchor
 from predictor.models.roofline.fit import Measured, Objective
 from predictor.models.roofline.law import RooflineLaw
 from predictor.models.roofline.rows import rows_of
-from predictor.models.roofline.terms import KernelContext
+from predictor.models.roofline.terms import Contexts, KernelContext
 from predictor.models.served import Model
 from predictor.operators.kernels import kernels_of
 
@@ -73,14 +73,13 @@ def test_half_precision_shares_the_deviations_of_amp():
     condition = f"gpu_mode:{T4.removeprefix('gpu:')} amp_fp16 nchw"
     law = RooflineLaw({("batch_norm", "one", condition): -0.5}, {"pytorch": (0, 0)}, {}, (0.0,) * 4)
     contexts = (KernelContext(find_gpu("T4"), name, "pytorch") for name in ("amp_fp16", "fp16", "fp32"))
-    knows = list(map(law.knows, contexts))
-    assert knows == [True, True, False]
+    assert law.knows(Contexts(contexts)).tolist() == [True, True, False]
     assert not law.of_any_gpu.terms
 
 
 def test_no_gpu_is_known_in_compiled_graphs_of_which_the_fit_makes_no_deviations():
     law = RooflineLaw({("batch_norm", "one", ""): 0.1}, {"tensorflow": (0, 0)}, {}, (0.0,) * 4)
-    assert not law.knows(KernelContext(find_gpu("T4"), "fp32", "tensorflow", xla=True))
+    assert not law.knows(Contexts([KernelContext(find_gpu("T4"), "fp32", "tensorflow", xla=True)]))
 
 
 def test_a_run_elsewhere_corrects_the_law_of_a_gpu_that_has_no_terms_of_its_own():
@@ -88,7 +87,7 @@ def test_a_run_elsewhere_corrects_the_law_of_a_gpu_that_has_no_terms_of_its_own(
     law, run = estimator.law_, (Anchor("Tesla V100-SXM2-16GB", 64, 300.0),)
     mode, p100 = Mode(framework="tensorflow", precision="fp32"), find_gpu("Tesla P100-PCIE-16GB")
     case = Case("resnet50", 224, zoo_cnn("resnet50"), p100, mode, np.array([64.0]), run)
-    assert law.knows(KernelContext(find_gpu(run[0].gpu), "fp32", "tensorflow"))
+    assert law.knows(Contexts([KernelContext(find_gpu(run[0].gpu), "fp32", "tensorflow")]))
     (with_terms,), (without,) = (
         estimator.forecasts([case]),
         estimator.with_law(law.of_any_gpu).forecasts([case]),
