@@ -83,6 +83,18 @@ def test_explanations_name_layers_with_a_better_form(cnn, gpu, precision, memory
     assert all(0 < cost.saves_ms < explanation.gpu_time_ms[-1] for cost in explanation.forms)
 
 
+def test_a_layout_saves_what_the_whole_cnn_takes_less_in_it_with_all_copies():
+    def explained(layout):
+        mode = {"precision": "amp_bf16", "memory_format": layout}
+        return explain(Question.of("shufflenet_v2_x0_5", ["H100 SXM"], [8], mode))[0][0]
+
+    own, other = explained("channels_last"), explained("nchw")
+    forms, saved_ms = own.forms, own.gpu_time_ms[0] - other.gpu_time_ms[0]
+    assert "3 x 3 max pool in channels-last" in [cost.form for cost in forms]
+    assert {cost.best for cost in forms} == {"in NCHW"}
+    assert [cost.saves_ms for cost in forms] == pytest.approx([saved_ms] * len(forms))
+
+
 @pytest.mark.parametrize(
     ("host_ms", "bound"),
     [(1, ""), (19, "; the host then bounds the iteration"), (30, "; the host bounds the iteration")],
