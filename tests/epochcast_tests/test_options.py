@@ -2,10 +2,8 @@
 
 import csv
 
-import option_examples
 import pytest
 from case_tables import each_row, table
-from option_examples import ANCHOR
 
 import epochcast as face
 from predictor.answers.bulk import optional_columns
@@ -14,7 +12,9 @@ from predictor.answers.question import ANCHOR_FIELDS, RETIRED, Plan, Question
 from predictor.errors import RetiredOptionWarning, SchemaError
 from predictor.measurements.inputs import InputMeasurement, WorkerRate, write_input
 
-EXAMPLES = option_examples.EXAMPLES | {"link": "infiniband_100g"}  # which joins machines, as `nodes` needs
+EXAMPLES = table(__file__, "a value of every option")
+EXAMPLES |= {"link": "infiniband_100g"}  # which joins machines, as `nodes` needs
+(ANCHOR,) = EXAMPLES["anchors"]
 OF_QUESTION, OF_PLAN = options_of(Question), options_of(Plan)
 KNOWN = {**OF_QUESTION, **OF_PLAN}
 NOT_IN_A_ROW = {name for name, option in OF_QUESTION.items() if "cell" not in option.answers}
@@ -115,14 +115,7 @@ def written_input(path):
     return path
 
 
-RENEWED = {
-    "machine_workers": (6, {"workers": "6/machine"}),
-    "samples_per_worker_second": (300, {"loader": "300/worker"}),
-    "images_per_second": (100, {"loader": "100/machine"}),
-    "input": ("input.json", {"loader": "input.json"}),
-    "price": (1.5, {"usd_per_hour": 1.5}),
-    "throughput_samples_per_s": (100.0, {"images_per_s": 100.0}),
-}
+RENEWED = table(__file__, "retired options")
 """Retired options with a value, and what says the same today."""
 
 

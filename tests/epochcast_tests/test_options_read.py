@@ -3,9 +3,9 @@
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import option_examples
 import pandas as pd
 import pytest
+from case_tables import table
 
 import epochcast
 from epochcast.torch_device import FirstBatch
@@ -32,7 +32,7 @@ PRICES = (
     Offer("there", "two", GPU, 8, 9.0, vcpus=64, memory_gib=60, link="pcie5", spot_usd_per_hour=2.0),
 )
 AT_HOSTS = Offer("many", "three", GPU, 8, 1.0, vcpus=64, memory_gib=60, link="pcie5", marketplace=True)
-EPOCH, TEAM = {"samples": 50_000}, {"n_gpus": 4}
+EPOCH, TEAM, CHAINER = {"samples": 50_000}, {"n_gpus": 4}, {"framework": "chainer"}
 LOADED = {"data_set": "imagenet", "workers": 4}
 SPOT = {
     **EPOCH,
@@ -42,33 +42,23 @@ SPOT = {
 NEEDS: dict[str, dict[str, Any]] = {
     "data_set": {"data_set": "imagenet", "workers": 1},
     "samples": {**LOADED, "data_source": "nfs", "offers": PRICES},
-    "validation_samples": EPOCH,
-    "drop_last": EPOCH,
-    "framework_loop": EPOCH,
     "rank_by": {"samples": 1_281_167},
-    "no_cudnn": {"framework": "chainer"},
-    "workspace_mib": {"framework": "chainer"},
-    "nodes": TEAM,
-    "link": TEAM,
-    "sync_batch_norm": TEAM,
-    "parallel": TEAM,
     "workers": {"data_set": "imagenet"},
-    "loader": LOADED,
-    "data_source": LOADED,
-    "offers": EPOCH,
     "spot": {**EPOCH, "offers": PRICES},
     "marketplaces": {**EPOCH, "offers": (*PRICES, AT_HOSTS)},
     "provider": {**EPOCH, "offers": PRICES},
     "offer_region": {**EPOCH, "offers": (PRICES[0], replace(PRICES[1], region="moon"))},
-    "usd_per_hour": EPOCH,
-    "region": EPOCH,
-    "interruptions_per_day": SPOT,
-    "checkpoint_seconds": SPOT,
-    "checkpoint_minutes": SPOT,
+    **dict.fromkeys(
+        ("validation_samples", "drop_last", "framework_loop", "offers", "usd_per_hour", "region"), EPOCH
+    ),
+    **dict.fromkeys(("interruptions_per_day", "checkpoint_seconds", "checkpoint_minutes"), SPOT),
+    **dict.fromkeys(("nodes", "link", "sync_batch_norm", "parallel"), TEAM),
+    **dict.fromkeys(("no_cudnn", "workspace_mib"), CHAINER),
+    **dict.fromkeys(("loader", "data_source"), LOADED),
 }
 """What an option needs beside it to mean anything."""
 
-EXAMPLES = option_examples.EXAMPLES | {
+EXAMPLES = table(__file__, "a value of every option") | {
     "offers": PRICES[1:],
     "provider": "!here",
     "offer_region": "moon",

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from case_tables import table
 
 from predictor.operator_types import ACTIVATIONS, LAYER_TYPES, OPERATOR_CLASSES, OPERATOR_TYPES
 from predictor.operators.kernels import KERNEL_CLASSES
@@ -16,21 +17,7 @@ PLAIN_WORDS = {
 TELLING = set(OPERATOR_TYPES) - PLAIN_WORDS
 """Types whose names mean nothing else in the source."""
 
-ALLOWED = (
-    "predictor/operator_types.py",
-    "predictor/cnns/recorder.py",  # rules for operators whose arguments decide
-    "predictor/cnns/onnx_file.py",  # translations of nodes whose attributes decide
-    "predictor/cnns/chainer_chain.py",  # translations of functions whose attributes decide
-    "predictor/cnns/layer_table.py",  # how the sizes of a type follow from each other
-    "predictor/cnns/families",
-    "predictor/measurements/published",  # names of types in other people's tables
-    "predictor/operators/kernels.py",  # classes of the fitted roofline, some of which share a type's name
-    "predictor/models/compiled.py",  # classes of operators, and the types whose bytes its ratios were fitted with
-    "predictor/models/layer_times/fit.py",  # types that one card measured and others take over
-    "predictor/models/fit.py",  # types that the law was fitted on: a new one in the registry changes no fit
-    "predictor/answers",  # classes of operators, some of which share a type's name
-    "proxy_cnns/backends",
-)
+ALLOWED = tuple(table(__file__, "what may name operator types"))
 
 
 def tables_naming_types(source: str) -> Iterator[int]:

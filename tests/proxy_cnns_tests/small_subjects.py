@@ -1,7 +1,9 @@
 """A few small configurations."""
 
+import json
 from collections.abc import Iterable
 from itertools import chain
+from pathlib import Path
 from typing import NamedTuple
 
 from predictor.catalogue.modes import Mode
@@ -57,23 +59,9 @@ class Rare(NamedTuple):
     in_chainer: bool = True
 
 
-_OUTPUTS: tuple[tuple[str, tuple[int, ...], bool], ...] = (
-    ("group_norm: 64@8", (2, 64, 8, 8), True),
-    ("instance_norm: 6@8", (2, 6, 8, 8), False),
-    ("prelu scale: 8@4", (2, 8, 4, 4), True),
-    ("upsample: 8@4>8@8", (2, 8, 8, 8), True),
-    ("upsample_nearest: 8@4>8@8", (2, 8, 8, 8), False),
-    ("upsample_bicubic: 8@4>8@6x8", (2, 8, 6, 8), False),
-    ("clamp: 8@4", (2, 8, 4, 4), True),
-    ("roll: 8@4", (2, 8, 4, 4), False),
-    ("mean: 8@4>1", (2, 1, 4, 4), True),
-    ("matmul g2: 12@5x1>14", (2, 2, 5, 7), True),
-    ("attention g2: 12@5x1", (2, 2, 5, 6), False),
-    ("conv3d 3x3x1/1x2x1: 3@4x6x5>6", (2, 6, 4, 3, 5), True),
-    ("conv_transpose3d 1x2x4/1x2x2: 4@2x3x4>6", (2, 6, 2, 6, 8), True),
-    ("lstm g2: 6@5x1>8", (2, 5, 8), False),
-    ("gru g1: 6@5x1>4", (2, 5, 4), False),
-    ("conv2d 1x3 plain: 4@1x9>6", (2, 6, 1, 9), True),
-)
-RARE = {line.split()[0].rstrip(":"): Rare(operators_in([line])[0], *more) for line, *more in _OUTPUTS}
+_TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
+RARE = {
+    line.split()[0].rstrip(":"): Rare(operators_in([line])[0], tuple(output), in_chainer)
+    for line, output, in_chainer in _TABLES["rare operators"]
+}
 """One table for both backends."""

@@ -5,6 +5,7 @@ from ast import literal_eval
 from pathlib import Path
 
 import pytest
+from case_tables import each_row
 
 from predictor.cnns.torch_step import record
 
@@ -65,20 +66,11 @@ def lion(torch):
     return Lion
 
 
-OTHERS = {
-    "ASGD": (1.0, "foreach"),
-    "RAdam": (2.0, "foreach"),
-    "Rprop": (2.0, "loop"),
-    "Adafactor": (0.0, "loop"),
-    "Lion": (1.0, "loop"),
-}
-
-
-@pytest.mark.parametrize(("name", "kept"), OTHERS.items(), ids=OTHERS)
-def test_any_optimizer_is_read_by_what_it_keeps(torch, name, kept):
+@each_row
+def test_any_optimizer_is_read_by_what_it_keeps(torch, name, states, form):
     make = lion(torch) if name == "Lion" else getattr(torch.optim, name)
     step = step_by(torch, make)
-    assert (step.optimizer_states, step.optimizer_form) == (pytest.approx(kept[0], abs=0.001), kept[1])
+    assert (step.optimizer_states, step.optimizer_form) == (pytest.approx(states, abs=0.001), form)
 
 
 def test_a_closure_runs_once_and_its_optimizer_is_read(torch):

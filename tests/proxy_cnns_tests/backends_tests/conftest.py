@@ -7,26 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from case_tables import table
 from pretended_cudnn import Numbers, PretendedCudnn
 
 from proxy_cnns.backends.chainer.cudnn.functions import CudnnFunctions, enable
 from proxy_cnns.backends.chainer.cudnn.library import Cudnn
 from proxy_cnns.backends.chainer.cudnn.plans import CudnnPlans
 
-_CHANGED = {
-    "backends.cuda": (
-        "cudnn", "get_max_workspace_size", "set_max_workspace_size", "_get_cudnn_tensor_layout_x",
-        "_get_cudnn_tensor_layout_w",
-    ),
-    "functions.connection.convolution_2d": ("chainer", "_cudnn_version"),
-    "functions.connection.deconvolution_2d": ("chainer", "_cudnn_version"),
-    "functions.normalization.batch_normalization": ("chainer", "_cudnn_version", "cudnn", "libcudnn"),
-    "functions.pooling.max_pooling_nd": ("chainer", "_cudnn_version", "cuda"),
-    "functions.pooling.average_pooling_nd": ("chainer", "_cudnn_version", "cuda"),
-    "functions.pooling.average_pooling_2d": ("chainer", "_cudnn_version", "cuda"),
-    "functions.pooling.pooling_nd": ("cudnn",),
-    "functions.pooling.pooling_2d": ("cudnn",),
-}  # fmt: skip
+_CHANGED = table(__file__, "what enable writes")
 """What `enable` writes into Chainer's modules."""
 
 

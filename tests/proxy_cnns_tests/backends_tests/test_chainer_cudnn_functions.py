@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from case_tables import each_row
+from case_tables import each_row, table
 from pretended_cudnn import PretendedCudnn
 
 from predictor.errors import SchemaError
@@ -16,16 +16,7 @@ from proxy_cnns.backends.chainer.cudnn.library import PROTOTYPES
 from proxy_cnns.backends.chainer.cudnn.plans import CudnnPlans
 
 SPATIAL, PER_ACTIVATION = 1, 0
-HEADER = {  # parameters in the order of cudnn_ops.h
-    "cudnnBatchNormalizationForwardTraining": "handle mode alpha beta xDesc x yDesc y bnDesc bnScale bnBias factor "
-    "runningMean runningVar epsilon saveMean saveInvVar",
-    "cudnnBatchNormalizationForwardInference": "handle mode alpha beta xDesc x yDesc y bnDesc bnScale bnBias mean var "
-    "epsilon",
-    "cudnnBatchNormalizationBackward": "handle mode alphaData betaData alphaParam betaParam xDesc x dyDesc dy "
-    "dxDesc dx bnDesc bnScale dBnScale dBnBias epsilon savedMean savedInvVar",
-    "cudnnPoolingForward": "handle pooling alpha xDesc x beta yDesc y",
-    "cudnnPoolingBackward": "handle pooling alpha yDesc y dyDesc dy xDesc x beta dxDesc dx",
-}
+HEADER = table(__file__, "parameters in the order of cudnn_ops.h")
 
 
 def _handed(cudnn: PretendedCudnn, name: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from case_tables import each_row
 
 from predictor.catalogue.modes import Mode
 from proxy_cnns.backends.layers import copies_of, input_shapes
@@ -95,15 +96,7 @@ def test_mixed_precision_hands_over_the_type_that_arrives_in_a_cnn(mark, dtype, 
     assert wanted[1].dtype == torch.float32
 
 
-@pytest.mark.parametrize(
-    ("line", "channels_last"),
-    [
-        ("conv2d 3 plain: 4@8", False),
-        ("conv2d 7 plain apart wide: 4@8", True),
-        ("multiply scale: 4@8", True),
-        ("conv2d 3 plain image: 3@8>4", False),
-    ],
-)
+@each_row
 def test_what_comes_from_a_layer_norm_lies_channels_last(line, channels_last, torch, calls):
     run(line)
     out = calls[-1][0][0]

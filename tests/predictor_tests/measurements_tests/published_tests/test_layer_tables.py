@@ -70,16 +70,7 @@ def test_the_smallest_padding_reproduces_the_size(size_in, size_out, kernel, str
 
 class TestTfCnnBenchmarks:
     # Published: torchvision's counts, plus one class; a batch norm without scale has C fewer parameters.
-    @pytest.mark.parametrize(
-        ("cnn", "size", "parameters"),
-        [
-            ("resnet50", 224, 25_557_032),
-            ("resnet152", 224, 60_192_808),
-            ("vgg16", 224, 138_357_544),
-            ("inception_v3", 299, 23_834_568),
-            ("inception_v4", 299, 42_679_816),
-        ],
-    )
+    @each_row
     def test_have_the_published_parameters_and_one_class_more_and_no_scale(self, cnn, size, parameters):
         table = tf_cnn(cnn, size)
         norms = (layer.out_channels for layer in table if layer.type == "batch_norm")
