@@ -430,12 +430,12 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
     flops, launches, in_fp32 = work[:, :1], work[:, 5:], columns.flags("fp32_product")[:, None]
     flop_per_ms = np.where(in_fp32, rates.fp32_flop_per_ms, rates.flop_per_ms)
     moved = _moved(work, batch_sizes, rates.element_bytes)
-    batches = np.broadcast_to(np.asarray(batch_sizes, dtype=float), moved.shape)
-    compute, memory = flops * batches / flop_per_ms, moved / rates.bytes_per_ms
+    compute, memory = flops * batch_sizes / flop_per_ms, moved / rates.bytes_per_ms
     for i in np.flatnonzero(
         columns.of_types(lambda entry: entry is OPERATOR_TYPES["instance_norm"])
     ).tolist():
-        channels = batches[i] * columns[i].repeats * (columns[i].in_channels or 1)
+        batches = np.broadcast_to(batch_sizes, moved.shape)[i]
+        channels = batches * columns[i].repeats * (columns[i].in_channels or 1)
         rounds = channels / (4.0 * rates.multiprocessors)
         memory[i] *= np.maximum(1.0, 1.0 / rounds)
         one_a_pass = np.minimum(launches[i], 2.0) * np.maximum(1.0, rounds)

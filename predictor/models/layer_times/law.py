@@ -296,7 +296,6 @@ def sums_of_each(
     mode = libraries[0].mode._replace(gpu="", autotune=False)
     own, batches = _in_mode(table, fp32_products, mode), batch_sizes / table.parts
     times = [library.times(own.running, batches) for library in libraries]
-    rates = [work.device_rates(library.mode.gpu, mode.precision) for library in libraries]
     gpu_ms, beyond, shape = (
         np.array([getattr(of_library, name) for of_library in times])
         for name in ("gpu_ms", "beyond", "shape")
@@ -310,17 +309,15 @@ def sums_of_each(
             passes = passes_over_measured(update, mode.framework)
             weighted[:, i] = np.maximum(passes * weighted[:, i], loop_ms(update, own.operators[i].n_tensors))
     n, n_sizes, sizes = len(times), batches.size, tuple(batches.tolist())
-    near = [
-        _shares_by_size(
-            own.operators, sizes, of_device.element_bytes, work.device_cache_bytes(library.mode.gpu)
-        )
-        for library, of_device in zip(libraries, rates, strict=True)
-    ]
-    shares = weighted[..., None] * np.array(near)
+    gpus = [library.mode.gpu for library in libraries]
+    element_bytes = (work.device_rates(gpu, mode.precision).element_bytes for gpu in gpus)
+    units = zip(element_bytes, map(work.device_cache_bytes, gpus), strict=True)
+    near = [_shares_by_size(own.operators, sizes, *of_gpu) for of_gpu in units]
+    size, share = (np.array(sides) for sides in zip(*near, strict=True))
     own_class = np.arange(n)[:, None] * len(CLASSES) + own.class_of
-    place = own_class[..., None] * n_sizes * len(SIZES) + np.arange(n_sizes * len(SIZES))
-    by_class = np.bincount(place.ravel(), shares.ravel(), n * len(CLASSES) * n_sizes * len(SIZES))
-    sized = by_class.reshape(n, len(CLASSES), n_sizes, len(SIZES)).transpose(0, 1, 3, 2)
+    place = (own_class[..., None, None] * len(SIZES) + size) * n_sizes + np.arange(n_sizes)
+    shares, cells = weighted[:, :, None] * share, (n, len(CLASSES), len(SIZES), n_sizes)
+    sized = np.bincount(place.ravel(), shares.ravel(), math.prod(cells)).reshape(cells)
     support = (beyond.astype(np.intp) % 3 + 3 * np.arange(n)[:, None, None]) * len(RUNG_OF) + shape
     cell = (support * len(CLASSES) + own.class_of[:, None]) * n_sizes + np.arange(n_sizes)
     groups = (n, 3, len(RUNG_OF), len(CLASSES), n_sizes)
@@ -371,41 +368,37 @@ def _in_mode(table: LayerTable, fp32_products: bool, mode: DeviceMode) -> _InMod
     if table.trained_whole() is not table:  # passes have other shares of the time in each mode
         counted = operators_of(table, channels_last=mode.memory_format == "channels_last", half=half)
     enqueued = counted if table is table.without_recomputing() else operators_of(table, by_host=True)
-    class_of = np.array(
-        [CLASSES.index(work.operator_class(operator)) for operator in operators], dtype=np.intp
-    )
+    class_of = [CLASSES.index(work.operator_class(operator)) for operator in operators]
     return _InMode(
         operators,
         operators_in(operators, mode),
         np.array(list(counted.values()), dtype=float),
         np.array(list(enqueued.values()), dtype=float),
-        class_of,
+        np.array(class_of, dtype=np.intp),
         np.array([operator.passes == "forward" for operator in operators], dtype=bool),
         [i for i, operator in enumerate(operators) if operator.type == "optimizer"],
-        work.copies_between(operators, mode.precision, mode.memory_format)
-        if mode.framework == "pytorch"
-        else None,
+        work.copies_between(operators, *mode[2:4]) if mode.framework == "pytorch" else None,
     )
 
 
 @lru_cache(maxsize=256)
 def operators_in(operators: Operators, mode: DeviceMode) -> Operators:
     """The operators as they run, and are measured, in a mode, in their order; cached. See `as_run`."""
-    return Operators(
-        as_run(operator, mode.framework, mode.memory_format, mode.precision) for operator in operators
-    )
+    words = mode.framework, mode.memory_format, mode.precision
+    return Operators(as_run(operator, *words) for operator in operators)
 
 
 @lru_cache(maxsize=32)
 def _shares_by_size(
     operators: Operators, batch_sizes: tuple[float, ...], element_bytes: int, cache: float | None
-) -> Array:
-    """Share of each operator at each size, (n_operators, n_batches, len(SIZES)), which sum to 1; cached."""
+) -> tuple[NDArray[np.intp], Array]:
+    """Places in `SIZES` of both sizes of each operator, (n_operators, 2, n_batches), and its shares of them; cached."""
     moved = work.moved_bytes(operators, np.array(batch_sizes), element_bytes)
     doublings = np.log2(np.maximum(moved, 1.0) / cache) if cache else np.full(moved.shape, SIZES[-1])
-    step = SIZES[1] - SIZES[0]
-    near: Array = 1.0 - np.abs(np.clip(doublings, SIZES[0], SIZES[-1])[:, :, None] - np.array(SIZES)) / step
-    return np.maximum(near, 0.0)
+    step, doublings = SIZES[1] - SIZES[0], np.minimum(np.maximum(doublings, SIZES[0]), SIZES[-1])
+    lower = np.minimum((doublings - SIZES[0]) // step, len(SIZES) - 2.0).astype(np.intp)
+    sides = np.stack([lower, lower + 1], axis=1)
+    return sides, np.maximum(1.0 - np.abs(doublings[:, None] - np.array(SIZES)[sides]) / step, 0.0)
 
 
 def _reason(kind: int, names: Sequence[str]) -> Reason:

@@ -199,7 +199,7 @@ class OperatorLibrary:
         by_trees = self._by_trees(lookup, out, new, log_sizes)
         # beyond an operator's measured batch sizes, the trees' change from the nearest one
         drift = by_trees[: out.size] - by_trees[out.size : 2 * out.size]
-        log_ratio[out] += np.where((beyond[out] != 0) & (lookup.forest[out, None] != _NO_FOREST), drift, 0.0)
+        log_ratio[out] += np.where(beyond[out] != 0, drift, 0.0)
         if new.size:
             log_ratio[new], host[new], shape[new], beyond[new] = self._interpolated(
                 lookup, _rows_of(batches, new), log_ratio[new], by_trees[2 * out.size :]
@@ -381,22 +381,36 @@ class OperatorLibrary:
     def _by_trees(
         self, lookup: _Lookup, out: NDArray[np.intp], new: NDArray[np.intp], log_sizes: Array
     ) -> Array:
-        """The trees' ln(time / base) of operators, NaN without trees: of `out`, of these at their ends, and of `new`.
+        """The trees' ln(time / base) of operators, 0 without trees: of `out`, of these at their ends, and of `new`.
 
         A tree is read at the library's usual batch sizes, and once for each of these: between them its answers are
         interpolated.
         """
         positions, asked = np.concatenate([out, out, new]), log_sizes
         if not self.forests or not positions.size:
-            return np.full((positions.size, log_sizes.shape[1]), np.nan)
+            return np.zeros((positions.size, log_sizes.shape[1]))
         if out.size or len(log_sizes) > 1:
             ends = self._ends[lookup.exact[out]]
             asked = np.broadcast_to(log_sizes, (len(lookup.exact), log_sizes.shape[1]))[positions]
             asked[out.size : 2 * out.size] = np.clip(asked[: out.size], ends[:, :1], ends[:, 1:])
-        at, wanted = np.log(self.usual_sizes), np.zeros(lookup.trees.shape, dtype=bool)
-        wanted[np.ix_(positions, interpolation.needed(at, asked))] = True
+        at = np.log(self.usual_sizes)
+        answers = interpolation.between(at, asked, lookup.trees[positions])
+        if np.isnan(answers).any():
+            self._read_trees(lookup, positions, interpolation.needed(at, asked))
+            answers = interpolation.between(at, asked, lookup.trees[positions])
+        for i in np.flatnonzero(lookup.forest[positions] == _HIDDEN):
+            expected = self.hidden[lookup.operators[int(positions[i])]]
+            known = np.isfinite(expected)
+            at_known = np.log(self.batch_sizes[known])
+            answers[i] = interpolation.between(at_known, asked[i % len(asked)], expected[None, known])[0]
+        return answers
+
+    def _read_trees(self, lookup: _Lookup, positions: NDArray[np.intp], sizes: NDArray[np.intp]) -> None:
+        """Let the trees predict operators at these of the usual batch sizes, where they have not yet."""
+        wanted = np.zeros(lookup.trees.shape, dtype=bool)
+        wanted[np.ix_(positions, sizes)] = True
         wanted &= np.isnan(lookup.trees)
-        for number, trees in enumerate(self.forests.values() if wanted.any() else ()):
+        for number, trees in enumerate(self.forests.values()):
             lacking = wanted & (lookup.forest == number)[:, None]
             rows, sizes = np.flatnonzero(lacking.any(axis=1)), np.flatnonzero(lacking.any(axis=0))
             if rows.size:
@@ -405,13 +419,6 @@ class OperatorLibrary:
                     lookup.operators, self.usual_sizes[sizes], self._rates(), sm_count, rows
                 )
                 lookup.trees[lacking] = trees.predict(features[lacking[np.ix_(rows, sizes)]])
-        answers = interpolation.between(at, asked, lookup.trees[positions])
-        for i in np.flatnonzero(lookup.forest[positions] == _HIDDEN):
-            expected = self.hidden[lookup.operators[int(positions[i])]]
-            known = np.isfinite(expected)
-            at_known = np.log(self.batch_sizes[known])
-            answers[i] = interpolation.between(at_known, asked[i % len(asked)], expected[None, known])[0]
-        return answers
 
     def _typical(self, operator: Operator, log_sizes: Array) -> Array:
         """Median of ln(time / base) over operators of its class; where few are, over those bound like it.
@@ -502,7 +509,7 @@ class _Lookup:
     mean of their neighbours, and `missed` (n_new x k, n_batches) what trees grown without a neighbour miss of it; None
     without such trees. `host_ms` and `shape` (n_operators,) are as of `OperatorTimes`. `wide` are the places in `new`
     of wide windows. `forest` (n_operators,) is the number of an operator's forest; `trees` (n_operators,
-    n_usual_sizes) holds what it predicts, NaN until it is asked.
+    n_usual_sizes) holds what it predicts, NaN until it is asked, 0 without one.
     """
 
     operators: OperatorColumns
@@ -548,7 +555,7 @@ def _lookup_of(library: OperatorLibrary, asked: OperatorColumns) -> _Lookup:
         operators, twins, exact, measured, new, near, curves, missed[0] if missed else None, host_ms, shape,
         [i for i in range(n) if is_view(operators[i], library.mode.framework)],
         np.flatnonzero(~is_unknown & is_wide).tolist(),
-        forest, np.full((n, library.usual_sizes.size), np.nan),
+        forest, np.repeat(np.where(forest < 0, 0.0, np.nan)[:, None], library.usual_sizes.size, axis=1),
     )  # fmt: skip
 
 
