@@ -6,6 +6,8 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from api.caching import KEPT_ANSWER_BYTES
+from api.words import Range
+from predictor.checks import SMALLEST
 
 
 class Settings(BaseSettings):
@@ -22,13 +24,13 @@ class Settings(BaseSettings):
     offers: str | None = None
     """A price file; the shipped one by default."""
 
-    kept_answer_bytes: Annotated[int, Field(ge=2**20, le=2**40)] = KEPT_ANSWER_BYTES
+    kept_answer_bytes: Annotated[int, Range(2**20, 2**40)] = KEPT_ANSWER_BYTES
     """Of answers that are kept for whoever asks the same again; the oldest go first."""
 
-    max_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
+    max_rows: Annotated[int, Range(1, 1_000_000)] = 20_000
     """Rows of one answer."""
 
-    queue_wait_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    queue_wait_s: Annotated[float, Range(SMALLEST, 3600)] = 60.0
     """How long a request may wait for its turn at the model, the store or the reader of files before it gets 503."""
 
     hosts: tuple[str, ...] = ()

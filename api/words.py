@@ -28,10 +28,10 @@ class Range:
     below: bool = False
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        high = f"{self.high:,}" if source is int else f"{self.high:,.10g}"
+        low, high = (f"{end:,}" if source is int else f"{end:,.10g}" for end in (self.low, self.high))
         kind, to = "whole number" if source is int else "number", "to below" if self.below else "to"
         number: Any = {**handler(source), "ge": self.low, "lt" if self.below else "le": self.high}
-        text = f"Give a {kind} from {self.low:g} {to} {high}"
+        text = f"Give a {kind} from {low} {to} {high}"
         return custom_error_schema(number, "out_of_range", custom_error_message=text)
 
 

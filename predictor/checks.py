@@ -51,15 +51,15 @@ def whole_number(name: str, value: object, low: int = 1, high: int = MAX_SAMPLES
 
 
 def positive_number(name: str, value: object, low: float = SMALLEST, high: float = LARGEST) -> float:
-    """`value` as a float, `low` to `high`; SchemaError for text, 0, NaN, infinity, negatives and more."""
-    valid = f"Give one from {low:g} to {high:,.10g}"
+    """`value` as a float, `low` to `high`, 0 only where `low` is; SchemaError for text, NaN, negatives and more."""
+    valid = f"Give {'0, or ' * (low == 0)}one from {max(low, SMALLEST):g} to {high:,.10g}"
     try:
         number = float(plain_number(value))  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise SchemaError(f"{name} {value!r} is not a number. {valid}.") from None
-    if isinstance(value, bool) or not low <= number <= high:
+    if isinstance(value, bool) or not low <= number <= high or 0 < number < SMALLEST:
         is_positive = not isinstance(value, bool) and 0 < number < math.inf
-        wrong = ("too small" if number < low else "too large") if is_positive else "not a positive number"
+        wrong = ("too large" if number > high else "too small") if is_positive else "not a positive number"
         raise SchemaError(f"{name} {value!r} is {wrong}. {valid}; check its unit.")
     return number
 

@@ -105,9 +105,8 @@ def _flag(declared: Option, value: Any) -> bool:
 
 def _number(declared: Option, value: Any) -> float:
     """A number above 0, of the range that is declared; 0, too, where it is the default."""
-    if declared.default == 0 and str(value).strip() in _ZERO:
-        return 0.0
-    return positive_number(declared.shown, value, max(declared.low, SMALLEST), min(declared.high, LARGEST))
+    low = 0.0 if declared.default == 0 else max(declared.low, SMALLEST)
+    return positive_number(declared.shown, value, low, min(declared.high, LARGEST))
 
 
 def _hours(declared: Option, value: Any) -> float:
@@ -127,22 +126,17 @@ def _usd(declared: Option, value: Any) -> float:
     """US$: ``100``, ``$100``, ``US$ 1,500`` or ``100 USD``."""
     if isinstance(value, str):
         value = _CURRENCY.sub("", value.strip()) or value
-    if declared.free and str(value).strip() in _ZERO:
-        return 0.0
-    return positive_number(declared.shown, value)
+    return positive_number(declared.shown, value, 0.0 if declared.free else SMALLEST)
 
 
 def _share(declared: Option, value: Any) -> float:
     """A share, 0 to less than 1."""
-    if str(value).strip() in _ZERO:
-        return 0.0
-    share = positive_number(declared.shown, value)
-    if share >= 1:
+    share = positive_number(declared.shown, value, 0.0, 1.0)
+    if share == 1:
         raise OutOfRangeError(f"{declared.shown} {value} is no share: pass 0 to less than 1.")
     return share
 
 
-_ZERO = ("0", "0.0", "0.00")
 _WITH_UNIT = re.compile(
     r"(\d+(?:\.\d+)?|\.\d+)\s*(s|secs?|seconds?|m|min|mins|minutes?|h|hrs?|hours?|d|days?|w|weeks?)(?![a-z])[\s,]*"
 )

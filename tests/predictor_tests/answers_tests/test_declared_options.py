@@ -22,6 +22,10 @@ def test_zero_is_never_turned_into_another_default(zero):
     with pytest.raises(SchemaError, match=r"share .* is not a positive number"):
         OPTIONS["share"].checked(zero)
     assert OPTIONS["extra"].checked(zero) == 0.0
+    with pytest.raises(
+        SchemaError, match=r"extra -1 is not a positive number. Give 0, or one from 1e-06 to 1e\+12;"
+    ):
+        OPTIONS["extra"].checked(-1)
 
 
 def test_an_empty_cell_is_the_default_and_the_default_may_be_written_out():
