@@ -16,11 +16,6 @@ _DOTTED = re.compile(rf"({NAMES})\.[\w.:]*")
 """A module, or the beginning of its name, as texts have it: `predictor.files`, `api.main:create_app`."""
 
 
-def mapped_path(path: str) -> str:
-    """Where a file of the packages lies in the wheel."""
-    return re.sub(rf"^({NAMES})/", r"epochcast/_\1/", path)
-
-
 def mapped_source(source: str) -> str:
     """A module with its imports, and the texts that name a module, as they are in the wheel.
 
@@ -58,7 +53,7 @@ def map_wheel(wheel: Path) -> None:
                 continue
             if entry.filename.endswith(".py"):
                 content = mapped_source(content.decode()).encode()
-            entry.filename = mapped_path(entry.filename)
+            entry.filename = re.sub(rf"^({NAMES})/", r"epochcast/_\1/", entry.filename)
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
             record.append(f"{entry.filename},sha256={digest},{len(content)}\n")
             out.writestr(entry, content)

@@ -26,7 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("after", type=Path)
     options = parser.parse_args(arguments)
     folders = options.before, options.after
-    names = sorted({path.relative_to(folder) for folder in folders for path in models_in(folder)})
+    of_models = [(folder, kind) for folder in folders for kind in ("*.json", "*.json.gz", "*.npz")]
+    names = sorted({path.relative_to(folder) for folder, kind in of_models for path in folder.rglob(kind)})
     different = 0
     for name in names:
         changes = list(differences(read(options.before / name), read(options.after / name)))
@@ -38,11 +39,6 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"    {where}: {by:.1e}")
     print(f"{different} of {len(names)} files differ by more than {WITHIN:g}")
     return int(bool(different))
-
-
-def models_in(folder: Path) -> list[Path]:
-    """Files of models in a folder."""
-    return [path for kind in ("*.json", "*.json.gz", "*.npz") for path in folder.rglob(kind)]
 
 
 def read(path: Path) -> object:

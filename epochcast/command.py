@@ -5,11 +5,13 @@ Every command is a module of `epochcast.commands`, imported when it is called: `
 
 import atexit
 import gc
+import json
 import os
 import sys
 import warnings
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -27,28 +29,7 @@ except ImportError:
 _ANSWERS = ("check", "compare", "diff", "explain", "fit-memory", "predict")
 _PYTHON_SHOWS = warnings.showwarning
 
-COMMANDS = {
-    "compare": "Say which GPU to rent: time and cost of a training on each GPU, ranked, and a verdict.",
-    "predict": "Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory.",
-    "explain": "Show what the time of an iteration is made of, what bounds it, and what another mode would give.",
-    "check": "Say whether a training's speed is normal, and what explains it best if not.",
-    "fit-memory": "Find the cheapest way to train a CNN in the memory of a GPU, and the best without each concession.",
-    "diff": "Say what a change of a CNN costs: time and memory before and after, and the layers that differ.",
-    "evaluate": "Judge every predictor on measurements that its fit never saw, scenario by scenario.",
-    "table": "Join measured iterations with the GPUs' specifications and counts of layers, as regressions see them.",
-    "fit": "Fit the model that predict and compare use, and write it as JSON for their --model.",
-    "profile": "Measure this machine: operators, proxy CNNs, whole CNNs.",
-    "host": "Measure in about ten seconds what enqueuing iterations costs on this machine, per framework and mode.",
-    "hosts": "The catalogue of machines around GPUs.",
-    "mcp": "Serve predictions, comparisons, checks and explanations to agents over the Model Context Protocol.",
-    "serve": "Serve predictions, comparisons and measurements over HTTP (docs/api.md).",
-    "data": "Measurement tables: import published ones, show what one holds, upload it.",
-    "gpu": "The catalogue of GPUs.",
-    "offer": "Cloud offers and their prices.",
-    "cnn": "CNNs: the zoo, and layer tables.",
-    "keys": "API keys of the service: who may upload measurements.",
-    "store": "The measurement store: delete an upload.",
-}
+COMMANDS: dict[str, str] = json.loads(Path(__file__).with_name("commands.json").read_text("utf-8"))
 """Each command and the first line of its help, which stands in its module, too; a test compares them."""
 
 

@@ -156,10 +156,6 @@ def _nodes(record: Record) -> str:
     return f"{record['nodes']} x " if record["nodes"] > 1 else ""
 
 
-def _time(record: Record) -> str:
-    return duration_estimate(*(3600.0 * record[f"total_{end}_h"] for end in ("time", "low", "high")))
-
-
 def _cost(record: Record) -> str:
     values = [record[f"total_{end}_usd"] for end in ("cost", "low", "high")]
     return "" if None in values else estimate(*values)
@@ -200,9 +196,10 @@ def _limits(record: Record) -> str:
 
 def _time_and_cost(cost: Callable[[Record], str]) -> tuple[Column, ...]:
     """What decides between rows; empty columns, such as those beside a GPU to compare with, are not shown."""
+    hours = ("total_time_h", "total_low_h", "total_high_h")
     return (
         PACKED,
-        Column("time", _time, left=True),
+        Column("time", lambda r: duration_estimate(*(3600.0 * r[name] for name in hours)), left=True),
         Column("US$", cost, left=True),
         Column("within", _chance, rank=1),
         Column("x speed", lambda r: number(r["speedup"]), rank=1),

@@ -301,18 +301,14 @@ def _with_biases(rows: Sequence[Layer]) -> tuple[Layer, ...]:
     for row in rows:
         read = tuple(new_index[index] for index in row.inputs or ())
         source = kept[read[0]] if len(read) == 1 and read[0] >= 0 else None
-        if source is not None and readers[(row.inputs or ())[0]] == 1 and _is_bias(row, source):
+        is_bias = source and row.type == "add" and row.parameters == source.out_channels
+        if source and is_bias and OPERATOR_TYPES[source.type].product and readers[(row.inputs or ())[0]] == 1:
             kept[source.index] = replace(source, parameters=source.parameters + row.parameters)
             new_index[row.index] = source.index
         else:
             new_index[row.index] = len(kept)
             kept.append(replace(row, index=len(kept), inputs=read))
     return tuple(kept)
-
-
-def _is_bias(row: Layer, source: Layer) -> bool:
-    computes = bool(OPERATOR_TYPES[source.type].product)
-    return row.type == "add" and computes and row.parameters == source.out_channels
 
 
 def _warnings(model: Any, recorder: Recorder) -> tuple[TableWarning, ...]:

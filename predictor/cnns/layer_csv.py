@@ -177,7 +177,14 @@ def _check_header(header: list[str], path: Path) -> None:
 def _layer(row: dict[str, str], index: int, where: str) -> Layer:
     if row["index"] != str(index):
         raise SchemaError(f"{where}: index is {row['index']!r}, but rows count from 0, so {index} is due.")
-    _check_words(row, where)
+    _check_word(row["type"], LAYER_TYPES, f"{where}: unknown type", with_all=True)
+    if row["type"] == "activation":
+        _check_word(row["kind"], ACTIVATION_KINDS, f"{where}: unknown kind of activation", with_all=True)
+    elif row["kind"] and row["kind"] not in KINDS.get(row["type"], ()):
+        raise SchemaError(
+            f"{where}: kind {row['kind']!r} is given, but only an activation has one, a batch norm of {RUNNING} "
+            f"statistics, and a permute to {' or '.join(MEMORY_FORMATS)}."
+        )
     columns = [name for name in row if name not in (*_TEXT_COLUMNS, "inputs")]
     numbers = {name: _number(row[name], name, where) for name in columns}
     if numbers["parameters"] is None and OPERATOR_TYPES[row["type"]].weights:
@@ -204,17 +211,6 @@ def _check_word(word: str, words: Collection[str], unknown: str, *, with_all: bo
     if word not in words:
         more = f"; all: {', '.join(words)}" * with_all
         raise SchemaError(f"{unknown} {word!r}. Nearest: {nearest(word, words)}{more}.")
-
-
-def _check_words(row: dict[str, str], where: str) -> None:
-    _check_word(row["type"], LAYER_TYPES, f"{where}: unknown type", with_all=True)
-    if row["type"] == "activation":
-        _check_word(row["kind"], ACTIVATION_KINDS, f"{where}: unknown kind of activation", with_all=True)
-    elif row["kind"] and row["kind"] not in KINDS.get(row["type"], ()):
-        raise SchemaError(
-            f"{where}: kind {row['kind']!r} is given, but only an activation has one, a batch norm of {RUNNING} "
-            f"statistics, and a permute to {' or '.join(MEMORY_FORMATS)}."
-        )
 
 
 def _number(text: str, column: str, where: str) -> int | None:

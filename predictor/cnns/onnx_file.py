@@ -329,21 +329,16 @@ def _translated(node: Node, recorder: Recorder) -> Translation:
 
 
 def _warnings(graph: Graph, recorder: Recorder) -> tuple[TableWarning, ...]:
-    if _is_keras_without_norms(graph):
+    # Keras wrote the file, by its producer or its name for an input, and no convolution has a norm behind.
+    by_keras = graph.producer.casefold() in _KERAS_PRODUCERS or graph.image.name.startswith(_KERAS_INPUT)
+    operators = {node.operator for node in graph.nodes}
+    if by_keras and "Conv" in operators and not {"BatchNormalization", *_NORMALIZATIONS} & operators:
         return KERAS_EXPORT, *recorder.warnings()
     if any(_FUSED_BATCH_NORM in node.fused for node in graph.nodes):
         return FUSED_EXPORT, *recorder.warnings()
     if _is_inference_export(graph, recorder):
         return INFERENCE_EXPORT, *recorder.warnings()
     return tuple(recorder.warnings())
-
-
-def _is_keras_without_norms(graph: Graph) -> bool:
-    """Whether Keras wrote the file, by its producer or its name for an input, and no convolution has a norm behind."""
-    by_keras = graph.producer.casefold() in _KERAS_PRODUCERS or graph.image.name.startswith(_KERAS_INPUT)
-    operators = {node.operator for node in graph.nodes}
-    normalized = {"BatchNormalization", *_NORMALIZATIONS} & operators
-    return by_keras and "Conv" in operators and not normalized
 
 
 def _is_inference_export(graph: Graph, recorder: Recorder) -> bool:

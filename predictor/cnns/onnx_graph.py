@@ -95,7 +95,11 @@ def read_graph(
     """
     if content is None:
         content = content_of(path)  # before onnx is imported: a wrong path is reported first
-    onnx = _onnx()
+    try:
+        import onnx
+        import onnx.shape_inference
+    except ImportError as error:
+        raise BackendUnavailableError("onnx is not installed: pip install 'epochcast[onnx]'") from error
     model = _load(content, path, onnx)
     try:
         if model.functions:  # the file's own
@@ -111,15 +115,6 @@ def read_graph(
         raise
     except Exception as error:  # onnx raises many kinds for a damaged file
         raise SchemaError(f"{path} is damaged: {_first_line(error)}.") from error
-
-
-def _onnx() -> Any:
-    try:
-        import onnx
-        import onnx.shape_inference
-    except ImportError as error:
-        raise BackendUnavailableError("onnx is not installed: pip install 'epochcast[onnx]'") from error
-    return onnx
 
 
 def content_of(path: str | PathLike[str]) -> bytes:

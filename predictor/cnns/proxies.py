@@ -48,18 +48,6 @@ def proxy_name(layer: Layer) -> str:
     The name is the founding slides' own. It leaves padding out: a padded and an unpadded convolution of one name differ
     by the rim of the output image.
     """
-    _check_convolution(layer)
-    kernel = _pair(layer.kernel_height, layer.kernel_width)
-    stride = _pair(layer.stride_height or 1, layer.stride_width or 1)
-    groups, dilation = layer.groups or 1, layer.dilation or 1
-    name = f"{_pair(layer.in_height, layer.in_width)}_{layer.in_channels}_{layer.out_channels}"
-    if (kernel, stride, groups) != ("3", "1", 1):
-        name += f"_k{kernel}_s{stride}_g{groups}"
-    name += f"_d{dilation}" if dilation != 1 else ""
-    return name + ("_t" if layer.type == "conv_transpose2d" else "")
-
-
-def _check_convolution(layer: Layer) -> None:
     if layer.type not in _CONVOLUTIONS:
         raise SchemaError(
             f"layer {layer.index} {layer.name!r} is a {layer.type}; only convolutions have proxies. "
@@ -71,6 +59,14 @@ def _check_convolution(layer: Layer) -> None:
             f"convolution {layer.index} {layer.name!r} has no {', '.join(unknown)}: it cannot be named. "
             "Complete the layer table."
         )
+    kernel = _pair(layer.kernel_height, layer.kernel_width)
+    stride = _pair(layer.stride_height or 1, layer.stride_width or 1)
+    groups, dilation = layer.groups or 1, layer.dilation or 1
+    name = f"{_pair(layer.in_height, layer.in_width)}_{layer.in_channels}_{layer.out_channels}"
+    if (kernel, stride, groups) != ("3", "1", 1):
+        name += f"_k{kernel}_s{stride}_g{groups}"
+    name += f"_d{dilation}" if dilation != 1 else ""
+    return name + ("_t" if layer.type == "conv_transpose2d" else "")
 
 
 def _pair(height: int | None, width: int | None) -> str:

@@ -72,22 +72,12 @@ def _convolution(call: Call) -> Columns:
         columns |= {"groups": arguments["groups"] // images}  # each image has its own filters
         for end, (_, channels, *sizes) in (("in", arguments["input"].shape), ("out", call.out_sizes)):
             columns |= _sides(end, channels // images, *((1,) * (2 - len(sizes))), *sizes)
-        return columns
-    return columns | _depths(call, kernel) if volume else columns
-
-
-def _depths(call: Call, kernel: tuple[int, int, int]) -> Columns:
-    """Columns of a convolution over volumes beside those that hold its depth x height as height."""
-    arguments = call.arguments
-    padding = _per_dimension(arguments["padding"], 3)
-    return {
-        "in_depth": arguments["input"].shape[-3],
-        "out_depth": call.out_sizes[-3],
-        "kernel_depth": kernel[0],
-        "stride_depth": _per_dimension(arguments["stride"], 3)[0],
-        "padding_depth": padding[0],
-        "padding_height": padding[1],
-    }
+    if volume:  # whose depth x height stands as height
+        padding, stride = (_per_dimension(arguments[name], 3) for name in ("padding", "stride"))
+        columns |= {"in_depth": arguments["input"].shape[-3], "out_depth": call.out_sizes[-3]}
+        columns |= {"kernel_depth": kernel[0], "stride_depth": stride[0]}
+        columns |= {"padding_depth": padding[0], "padding_height": padding[1]}
+    return columns
 
 
 def _per_dimension(value: int | Sequence[int], n: int) -> tuple[int, ...]:

@@ -132,7 +132,12 @@ def evaluate(
         )
         for name, estimator in _applicable(scenario, predictors).items():
             tasks += [_Task(scenario, name, estimator, fold) for fold in folds]
-    groups = _by_training_rows(tasks)
+    groups: dict[
+        tuple[Any, ...], list[int]
+    ] = {}  # positions of tasks whose fits are shown the same rows and columns
+    for i, (scenario, _, _, fold) in enumerate(tasks):
+        shown = (fold.train.tobytes(), fold.proxies.tobytes(), scenario.answer, scenario.known)
+        groups.setdefault(shown, []).append(i)
     answers = Parallel(n_jobs=n_jobs)(
         delayed(_run)(features, [tasks[i] for i in positions], seed) for positions in groups.values()
     )
@@ -182,15 +187,6 @@ class _Task(NamedTuple):
     def refusal(self, error: EpochcastError) -> Refusal:
         """All rows of the fold, refused for the error's reason."""
         return Refusal(self.scenario.name, self.fold.name, self.name, self.fold.test.size, str(error))
-
-
-def _by_training_rows(tasks: Sequence[_Task]) -> dict[tuple[Any, ...], list[int]]:
-    """Positions of the tasks, by the rows and columns that their fits are shown."""
-    positions: dict[tuple[Any, ...], list[int]] = {}
-    for i, (scenario, _, _, fold) in enumerate(tasks):
-        shown = (fold.train.tobytes(), fold.proxies.tobytes(), scenario.answer, scenario.known)
-        positions.setdefault(shown, []).append(i)
-    return positions
 
 
 def _collected(done: Iterable[Answers], refused: list[Refusal]) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -208,7 +208,14 @@ def _check(frame: pd.DataFrame, rows: RowNames) -> pd.DataFrame:
     import pandas as pd
 
     frame = frame.reset_index(drop=True)
-    _check_version(frame, rows)
+    # The version first, since another version may have other columns.
+    for position, cell in enumerate(frame.get("format_version", ())):
+        version = str(cell).strip().removesuffix(".0")
+        if version not in ("", "nan", "None", "<NA>", "1", str(FORMAT_VERSION)):
+            raise SchemaError(
+                f"{rows.name(position)}: a measurement table of format version {version!r}; this epochcast "
+                f"reads version {FORMAT_VERSION}. Install the epochcast that wrote it, or import again."
+            )
     _check_columns(frame, rows.label)
     checked: dict[str, pd.Series] = {}
     for entry in COLUMNS:
@@ -219,19 +226,6 @@ def _check(frame: pd.DataFrame, rows: RowNames) -> pd.DataFrame:
     checked |= _upgraded(checked) | _devices(checked, rows) | _noise_of_old_notes(checked)
     own = {str(name): frame[name] for name in frame.columns if column(str(name)) is None}
     return pd.DataFrame(checked | own)
-
-
-def _check_version(frame: pd.DataFrame, rows: RowNames) -> None:
-    """Check the version first, since another version may have other columns."""
-    if "format_version" not in frame:
-        return
-    for position, cell in enumerate(frame["format_version"]):
-        version = str(cell).strip().removesuffix(".0")
-        if version not in ("", "nan", "None", "<NA>", "1", str(FORMAT_VERSION)):
-            raise SchemaError(
-                f"{rows.name(position)}: a measurement table of format version {version!r}; this epochcast "
-                f"reads version {FORMAT_VERSION}. Install the epochcast that wrote it, or import again."
-            )
 
 
 def _upgraded(checked: dict[str, pd.Series]) -> dict[str, pd.Series]:
