@@ -275,9 +275,12 @@ def copies_between(operators: Sequence[Operator], precision: str, memory_format:
     half = size < _FP32_BYTES
     copies = Copies(np.zeros((len(operators), 1)), np.zeros((len(operators), 1)), {}, {})
     for i, operator in enumerate(operators):
-        entry, is_bilinear = OPERATOR_TYPES[operator.type], operator.type == "upsample"
+        is_bilinear, is_group_norm = operator.type == "upsample", operator.type == "group_norm"
+        if not (is_bilinear or is_group_norm or operator.sliced or operator.relaid or operator.wide_in_nchw):
+            continue
+        entry = OPERATOR_TYPES[operator.type]
         read, written = (operator.repeats * _numbers(operator, side) for side in ("in", "out"))
-        if operator.type == "group_norm" and last:
+        if is_group_norm and last:
             copies.moved[i] = (6 * size + 2 * _FP32_BYTES) * read / _LAYOUT_COPY
         elif operator.wide_in_nchw and half and not last and entry.product and not operator.wide_product:
             copies.moved[i] = 3 * (_FP32_BYTES + size) * read  # to float32 at half the bandwidth
@@ -313,8 +316,7 @@ def bias_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates, mem
         _BIAS_LAST_PS if last else _DEPTHWISE_BIAS_PS if is_depthwise(op) else _BIAS_PS for op in operators
     )
     ps = np.array([[ps * _numbers(op, "out")] for ps, op in zip(of_each, operators, strict=True)])
-    ms: Array = _BIAS_MS + ps * _ms_of_ps(rates) * batch_sizes
-    return ms
+    return np.asarray(_BIAS_MS + ps * _ms_of_ps(rates) * batch_sizes)
 
 
 def _numbers(operator: Operator, side: str) -> int:
@@ -431,9 +433,8 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
     flop_per_ms = np.where(in_fp32, rates.fp32_flop_per_ms, rates.flop_per_ms)
     moved = _moved(work, batch_sizes, rates.element_bytes)
     compute, memory = flops * batch_sizes / flop_per_ms, moved / rates.bytes_per_ms
-    for i in np.flatnonzero(
-        columns.of_types(lambda entry: entry is OPERATOR_TYPES["instance_norm"])
-    ).tolist():
+    is_by_channel = columns.of_types(lambda entry: entry is OPERATOR_TYPES["instance_norm"])
+    for i in np.flatnonzero(is_by_channel).tolist():
         batches = np.broadcast_to(batch_sizes, moved.shape)[i]
         channels = batches * columns[i].repeats * (columns[i].in_channels or 1)
         rounds = channels / (4.0 * rates.multiprocessors)

@@ -435,6 +435,7 @@ def forest_features(
     batch = np.broadcast_to(np.log2(batch_sizes), moved.shape)
     by_batch = np.stack([batch, computed, moved, computed - moved, least], axis=2)
     by_shape = np.repeat(_features_by_shape(columns)[rows, None], m, axis=1)
-    tiles = tile_columns(columns, rows, batch_sizes, sm_count)
-    tiles[forests_of(columns)[rows] != "convolution"] = 0.0
+    at, tiles = np.arange(len(columns))[rows], np.zeros((*moved.shape, len(TILE_COLUMNS)))
+    is_convolution = forests_of(columns)[at] == "convolution"
+    tiles[is_convolution] = tile_columns(columns, at[is_convolution], batch_sizes, sm_count)
     return np.concatenate([by_shape, by_batch, tiles], axis=2)

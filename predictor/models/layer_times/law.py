@@ -346,7 +346,7 @@ class _InMode:
 
     `running`: `operators` as of `operators_in`. `counts` and `enqueued`: how often each runs, and is enqueued.
     `class_of`: number of an operator's class. `gradients`: which sum gradients. `updates`: positions of optimizers.
-    `copies`: between them, in PyTorch on a GPU.
+    `copies`: between them, in PyTorch on a GPU; None without any.
     """
 
     operators: Operators
@@ -368,6 +368,8 @@ def _in_mode(table: LayerTable, fp32_products: bool, mode: DeviceMode) -> _InMod
     if table.trained_whole() is not table:  # passes have other shares of the time in each mode
         counted = operators_of(table, channels_last=mode.memory_format == "channels_last", half=half)
     enqueued = counted if table is table.without_recomputing() else operators_of(table, by_host=True)
+    copies = work.copies_between(operators, mode.precision, mode.memory_format)
+    is_copied = copies.new or copies.back or (copies.moved + copies.ps).any()
     class_of = [CLASSES.index(work.operator_class(operator)) for operator in operators]
     return _InMode(
         operators,
@@ -377,7 +379,7 @@ def _in_mode(table: LayerTable, fp32_products: bool, mode: DeviceMode) -> _InMod
         np.array(class_of, dtype=np.intp),
         np.array([operator.passes == "forward" for operator in operators], dtype=bool),
         [i for i, operator in enumerate(operators) if operator.type == "optimizer"],
-        work.copies_between(operators, *mode[2:4]) if mode.framework == "pytorch" else None,
+        copies if mode.framework == "pytorch" and is_copied else None,
     )
 
 

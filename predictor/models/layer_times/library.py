@@ -261,10 +261,6 @@ class OperatorLibrary:
         return OperatorColumns.of([*self.carried])
 
     @cached_property
-    def _batch_free(self) -> NDArray[np.bool_]:
-        return np.asarray(self._columns.text("type") == "optimizer")
-
-    @cached_property
     def _classes(self) -> NDArray[np.str_]:
         return np.array([work.operator_class(operator) for operator in self.operators], dtype=np.str_)
 
@@ -278,7 +274,7 @@ class OperatorLibrary:
         is_measured = np.isfinite(self.log_ms)
         last = is_measured.shape[1] - 1 - is_measured[:, ::-1].argmax(axis=1)
         ends = self._log_sizes[np.stack([is_measured.argmax(axis=1), last], axis=1)]
-        return np.where(self._batch_free[:, None], [-np.inf, np.inf], ends)
+        return np.where((self._columns.text("type") == "optimizer")[:, None], [-np.inf, np.inf], ends)
 
     @cached_property
     def _known_curves(self) -> tuple[Array, NDArray[np.bool_]]:
@@ -315,7 +311,7 @@ class OperatorLibrary:
     @cached_property
     def usual_sizes(self) -> Array:
         """Batch sizes at which many operators were measured; trees are fitted only at these."""
-        rows = ~self._batch_free
+        rows = self._columns.text("type") != "optimizer"
         share = np.isfinite(self.log_ms[rows]).mean(axis=0) if rows.any() else np.ones(self.batch_sizes.size)
         sizes: Array = self.batch_sizes[share >= _USUAL * share.max()]
         return sizes
@@ -484,8 +480,7 @@ class CarriedOver:
 
     def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
         """Time of each operator at each batch size; errors are those of `OperatorLibrary.times`."""
-        in_mode = self.mode._replace(gpu=self.source.mode.gpu)
-        columns = OperatorColumns.of(operators)
+        in_mode, columns = self.mode._replace(gpu=self.source.mode.gpu), OperatorColumns.of(operators)
         times, by_memory = _carried(self.source, in_mode, columns, _key_of(batch_sizes))
         if self.mode.gpu == self.source.mode.gpu:
             return times
@@ -547,13 +542,14 @@ def _lookup_of(library: OperatorLibrary, asked: OperatorColumns) -> _Lookup:
     shape[carried], host_ms[carried] = CARRIED, usual  # host times of the other card are of another machine
     is_wide = np.array(interpolation.families_of(operators), dtype=object)[new] == interpolation.WIDE_WINDOWS
     names, forest = interpolation.forests_of(operators), np.full(n, _NO_FOREST)
+    may_be_views = np.flatnonzero(operators.of_types(lambda entry: entry.operator_class in (None, "permute")))
     for number, name in enumerate(library.forests):
         forest[names == name] = number
     if library.hidden:
         forest[(forest != _NO_FOREST) & [operator in library.hidden for operator in operators]] = _HIDDEN
     return _Lookup(
         operators, twins, exact, measured, new, near, curves, missed[0] if missed else None, host_ms, shape,
-        [i for i in range(n) if is_view(operators[i], library.mode.framework)],
+        [i for i in may_be_views.tolist() if is_view(operators[i], library.mode.framework)],
         np.flatnonzero(~is_unknown & is_wide).tolist(),
         forest, np.repeat(np.where(forest < 0, 0.0, np.nan)[:, None], library.usual_sizes.size, axis=1),
     )  # fmt: skip
