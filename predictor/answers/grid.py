@@ -452,13 +452,14 @@ class Iterations:
         return run_samples(samples, question.validation_samples, *more)
 
     def _at(self, local_batch_size: Places) -> Iterations:
-        """The same rows at other batch sizes of the grid."""
+        """The same rows with the times of other batch sizes of the grid."""
         if self.grid is None or (local_batch_size == self.local_batch_size).all():
             return self
         sizes = self.grid.local_batch_size[: len(self.grid.device) // len(self.devices.pairs)]
-        rows = self.grid.rows(len(sizes) * self.device + np.searchsorted(sizes, local_batch_size))
-        shared = rows.with_teams(self.teams, self.team).scaled(self.factor).packed(self.per_gpu, self.beside)
-        return replace(shared.on_vcpus(self.per_vcpu), beside_loader=self.beside_loader)
+        places = len(sizes) * self.device + np.searchsorted(sizes, local_batch_size)
+        times = {name: values[places] for name, values in self.grid.times.items()}
+        single = replace(self, local_batch_size=local_batch_size, times=times)
+        return single.with_teams(self.teams, self.team).scaled(self.factor).on_vcpus(self.per_vcpu)
 
     def largest(self, per_gpu: int) -> list[int | None]:
         """Largest batch size on one GPU of each device with this number of equal trainings, or beside the others."""

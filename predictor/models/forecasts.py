@@ -72,6 +72,8 @@ class Forecasts(Sequence[IterationForecast]):
 
 def positions_of_modes(devices: Sequence[tuple[Gpu, Mode]]) -> dict[Mode, list[int]]:
     """Positions of the devices in each mode, ascending; devices share few modes, each of which is looked at once."""
+    if len(devices) == 1:
+        return {devices[0][1]: [0]}
     of_objects: dict[int, list[int]] = {}
     for position, (_, mode) in enumerate(devices):
         of_objects.setdefault(id(mode), []).append(position)

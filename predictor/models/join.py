@@ -50,12 +50,8 @@ def change_host(
 ) -> Array:
     """Iteration time in ms with a host time of `after_ms` in place of `before_ms`, at most `iteration_ms`."""
     longer = np.maximum(iteration_ms, after_ms)
-    powers = (
-        (iteration_ms / longer) ** sharpness
-        + (after_ms / longer) ** sharpness
-        - (before_ms / longer) ** sharpness
-    )
-    return longer * powers ** (1.0 / sharpness)
+    iteration, after, before = ((ms / longer) ** sharpness for ms in (iteration_ms, after_ms, before_ms))
+    return longer * (iteration + after - before) ** (1.0 / sharpness)
 
 
 def with_gpu_share(

@@ -239,7 +239,7 @@ class Model(Epochs):
         left = [position for position in range(len(devices)) if position not in answers]
         unmeasured = tuple(gpus[position] for position in left)
         runs = [anchor for anchor in question.anchors if method != "roofline" and not is_cpu(anchor.gpu)]
-        of_runs = replace(question, anchors=runs)
+        of_runs = replace(question, anchors=runs) if question.anchors else question
         if left and mode.framework == "chainer" and all(words[0] != "chainer" for words in self.ranges.modes):
             of_runs = replace(of_runs, host=pytorch_host(host))
             specified: Sequence[IterationForecast] = self._by_ratios(

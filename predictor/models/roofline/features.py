@@ -37,7 +37,8 @@ class FamilyKernels:
     """Kernels of one family at batch sizes on GPUs, of any shapes that broadcast; so do all that it gives.
 
     `family`: one of `FAMILIES`. `columns`: columns of `predictor.operators.kernels.Kernels`. `rates`: of numbers or
-    arrays. `xp`: the library of these arrays. `autocasts`: whether PyTorch's autocast runs the kernels.
+    arrays. `xp`: their library. `autocasts`: whether PyTorch's autocast runs the kernels. `which`: the one of `columns`
+    that each kernel is like; by default they are the kernels.
     """
 
     family: str
@@ -46,6 +47,11 @@ class FamilyKernels:
     rates: Rates
     xp: ModuleType = np
     autocasts: Any = False
+    which: Any = None
+
+    def of_each(self, values: Any) -> Any:
+        """Of each kernel what `values` are of those of `columns`."""
+        return values if self.which is None else self.xp.take(values, self.which, axis=-2)
 
     @cached_property
     def base_ms(self) -> Any:
@@ -74,7 +80,7 @@ class FamilyKernels:
         """Whether the kernels compute or move data in a mode at another rate than in fp32; shape of `rates`."""
         narrower = self.rates.element_bytes < _FP32_BYTES
         if self.family == "element":
-            return narrower & ~self._in_float32
+            return narrower & ~self.of_each(self._in_float32)
         if self.family in BOUND_BY_TRAFFIC:
             return narrower
         # Tensor cores of the fp32 peak, as a GeForce's in TF32, do more than fp32 lanes.
@@ -122,27 +128,26 @@ class FamilyKernels:
         With a coefficient within -1/4 to 1/4 a kernel of time sqrt(compute^2 + memory^2) is never slower for a higher
         peak or bandwidth.
         """
-        bound = 2.0 * weight / self._joined
-        bound -= weight
-        return bound
+        return 2.0 * weight / self.of_each(self._joined) - weight
 
     def _tensor_gain(self, weight: Any) -> Any:
         """Log2 of what the tensor cores' peak gains over the fp32 peak at the same bytes; kernels reach a part."""
-        return self.xp.log2(self._joined / (self._joined + (self._of_flops**2 - 1.0))) * (weight / 2)
+        gain = self.xp.log2(self._joined / (self._joined + (self._of_flops**2 - 1.0)))
+        return self.of_each(gain) * (weight / 2)
 
     def _issue_bound(self, weight: Any) -> Any:
         per_ms = self.xp.log(self.xp.asarray(self.rates.bytes_per_ms / self.rates.fp32_flop_per_ms))
-        return (self.xp.log(8 * self._flops / self._bytes) + per_ms) * weight
+        return self.of_each(self.xp.log(8 * self._flops / self._bytes) + per_ms) * weight
 
     def _few_rows(self, weight: Any) -> Any:
         """Few rows are slow by what they compute, not by reading weights: no larger mini-batch is faster."""
         few = _above(6, self.xp.log2(self.batch_size * self.columns["positions"]), self.xp)
-        return weight * few / (1.0 + self.xp.sqrt(self._joined - 1.0))
+        return weight * self.of_each(few) / self.of_each(1.0 + self.xp.sqrt(self._joined - 1.0))
 
     def _launch_bound(self, weight: Any) -> Any:
         per_launch = self.xp.log2(self._bytes / LAUNCH_MS) / 3
         per_ms = self.xp.log2(self.xp.asarray(self.rates.bytes_per_ms)) / 3
-        return _above(per_ms + 1.0, per_launch, self.xp) * weight
+        return self.of_each(_above(per_ms + 1.0, per_launch, self.xp)) * weight
 
     def _chip_size(self, weight: Any) -> Any:
         """Large chips reach less of their bandwidth."""
@@ -226,15 +231,13 @@ def batch_features(
     }
 
 
-def _one_if(condition: NDArray[np.bool_], xp: ModuleType) -> Array:
-    indicator: Array = xp.where(condition, xp.ones(1), 0.0)
-    return indicator
+def _one_if(condition: NDArray[np.bool_], xp: ModuleType) -> Any:
+    return xp.where(condition, xp.ones(1), 0.0)
 
 
-def _above(x: Array | float, y: Array, xp: ModuleType) -> Array:
+def _above(x: Array | float, y: Array, xp: ModuleType) -> Any:
     """max(0, x - y): one bend of a piecewise-linear function."""
-    excess: Array = xp.maximum(x - y, 0.0)
-    return excess
+    return xp.maximum(x - y, 0.0)
 
 
 _ONES: dict[str, Array] = defaultdict(lambda: np.ones(1))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.arrays import Array
-from predictor.catalogue.devices import Rates, all_gpus
+from predictor.catalogue.devices import all_gpus
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.base import finite
 from predictor.models.forecast import Reason
@@ -166,9 +166,8 @@ class RooflineLaw:
             feed_ms = first_ms + ms_per_mb * 4e-6 * kernels.image_elements * batches
         unmeasured = [i for i, name in enumerate(classes) if name not in self._measured]
         unmeasured_ms = by_law_ms[:, unmeasured].sum(axis=1)
-        return IterationTimes(
-            busy + feed_ms, device, host, feed_ms, classes, by_class_ms, unmeasured_ms, kernels.count.size
-        )
+        of_classes = classes, by_class_ms, unmeasured_ms
+        return IterationTimes(busy + feed_ms, device, host, feed_ms, *of_classes, kernels.count.size)
 
     def knows(self, contexts: Contexts) -> NDArray[np.bool_]:
         """Whether the law has deviations of each context's GPU in its mode."""
@@ -233,21 +232,20 @@ class RooflineLaw:
             # What one class takes too little of, where a GPU was measured, another takes too much of.
             unmeasured = column(1.0 - known.has_deviations)
             for group, (count, in_fp32, *gain) in zip(groups, summed, strict=True):
-                of_gpus = FamilyKernels(group.family, group.columns, sizes, rates, xp, autocasts)
+                of_gpus = FamilyKernels(group.family, group.alike, sizes, rates, xp, autocasts, group.which)
                 log_times = in_fp32.of(row, of_gpus)
                 if gain and xp.any(faster := of_gpus.is_gaining()):
-                    of_mode = gained(of_gpus.gain() + gain[0].of(row, of_gpus), xp)
+                    of_mode = gained(of_gpus.of_each(of_gpus.gain()) + gain[0].of(row, of_gpus), xp)
                     log_times -= xp.where(faster, of_mode, 0.0)
                 times = xp.exp(log_times)
-                times *= of_gpus.base_ms
+                times *= of_gpus.of_each(of_gpus.base_ms)
                 if group.family not in BOUND_BY_TRAFFIC:
-                    times = xp.maximum(times, of_gpus.least_ms(unmeasured))
+                    times = xp.maximum(times, of_gpus.of_each(of_gpus.least_ms(unmeasured)))
                 if group.loops:
-                    times += _looping_ms(group.columns, contexts[own], sizes, rates, xp)
+                    times += _looping_ms(group.columns, contexts[own], of_gpus)
                 times *= count
                 first, end = end, end + len(group.classes)
-                of_classes = self.arrays.sums(times, group.starts)
-                by_class[own, :, first:end] = of_classes.transpose(0, 2, 1)
+                by_class[own, :, first:end] = self.arrays.sums(times, group.starts).transpose(0, 2, 1)
         return classes, by_class.transpose(0, 2, 1)
 
     def _of_context(self, context: KernelContext) -> tuple[Array, bool]:
@@ -311,6 +309,7 @@ class RooflineLaw:
 _PLACES = np.cumsum([0, *(len(EVERY_FEATURE[name]) for name in KERNEL_CLASSES)])
 """Place of each kernel class's first feature among those of all."""
 
+_READ = ("flops", "elements", "elements_fixed", "in_float32", "positions", "kernel_height", "kernel_width")
 _FEATURES = [(name, feature) for name in KERNEL_CLASSES for feature in EVERY_FEATURE[name]]
 _PLACE_OF = {term: place for place, term in enumerate(_FEATURES)}
 """Place of each feature of a kernel class among those of all."""
@@ -320,14 +319,17 @@ _PLACE_OF = {term: place for place, term in enumerate(_FEATURES)}
 class _Group:
     """Kernels of one family of a CNN, and what neither batch size nor GPU changes of them.
 
-    `columns` and `count`, how often a kernel runs, are (n_kernels, 1) and of the library that computes. `starts`: first
-    kernel of each of `classes`. `shape` (n_kernels, n_shape_features) are its features, `places`
+    `columns` and `count`, how often a kernel runs, are (n_kernels, 1) and of the library that computes. `alike`: those
+    that `FamilyKernels` reads, of kernels that differ there, as passes of a layer do not; `which` of them each one is.
+    `starts`: first kernel of each of `classes`. `shape` (n_kernels, n_shape_features) are its features, `places`
     (n_kernels, n_features) the places of its weights among those of all classes.
     """
 
     family: str
     classes: list[str]
     columns: dict[str, Any]
+    alike: dict[str, Any]
+    which: Any
     starts: NDArray[np.intp]
     count: Any
     shape: Array
@@ -348,11 +350,15 @@ def _groups(kernels: Kernels, xp: ModuleType) -> list[_Group]:
         columns = {key: values[chosen] for key, values in kernels.columns.items()}
         own_class = kernels.kernel_class[chosen]
         numbers, first = np.unique(own_class, return_index=True)
+        rows = list(zip(*(columns[name].tolist() for name in _READ), strict=True))
+        which = {row: i for i, row in enumerate(dict.fromkeys(rows))}
         groups.append(
             _Group(
                 family,
                 [KERNEL_CLASSES[number] for number in numbers],
                 {key: xp.asarray(values[:, None]) for key, values in columns.items()},
+                dict(zip(_READ, map(xp.asarray, np.array([*which]).T[:, :, None]), strict=True)),
+                xp.asarray([which[row] for row in rows]) if len(which) < len(rows) else None,
                 first,
                 xp.asarray(kernels.count[chosen, None]),
                 np.stack([*shape_features(family, columns).values()], axis=1),
@@ -445,24 +451,16 @@ def _summed(
     return [group.count * each, *sums]
 
 
-def _looping_ms(
-    columns: Mapping[str, Any],
-    contexts: Sequence[KernelContext],
-    batch_sizes: Any,
-    rates: Rates,
-    xp: ModuleType,
-) -> Any:
+def _looping_ms(columns: Mapping[str, Any], contexts: Sequence[KernelContext], of_gpus: FamilyKernels) -> Any:
     """What PyTorch's kernels over positions take beside their traffic, (n_contexts, n_kernels, n_batches)."""
-
-    def of_contexts(values: list[float]) -> Any:
-        return xp.asarray(np.array(values)[:, None, None])
-
-    own = of_contexts([float(context.framework == "pytorch") for context in contexts])
-    last = of_contexts([float(context.memory_format == "channels_last") for context in contexts])
-    slower = of_contexts([_NARROW_ADDS if context.precision == "fp16" else 1.0 for context in contexts])
+    of_mode = [
+        (of.framework == "pytorch", of.memory_format == "channels_last", of.precision == "fp16")
+        for of in contexts
+    ]
+    own, last, half = map(of_gpus.xp.asarray, np.array(of_mode, dtype=float).T[:, :, None, None])
     us = columns["loop_us_nchw"] * (1.0 - last) + columns["loop_us_last"] * last
-    added = columns["added"] * slower
-    return own * looping_ms(us, columns["loop_threads"], added, batch_sizes, rates, xp)
+    more = us, columns["loop_threads"], columns["added"] * _NARROW_ADDS**half
+    return own * looping_ms(*more, of_gpus.batch_size, of_gpus.rates, of_gpus.xp)
 
 
 _NARROW_ADDS = 2.0

@@ -249,13 +249,12 @@ def ridge_of(term: Term) -> float:
 _SHARPNESS = 8.0
 
 
-def gained(gain: Array, xp: Any = np) -> Array:
+def gained(gain: Array, xp: Any = np) -> Any:
     """Ln of what a mode gains over fp32, at least 0, by the gain z that roofline and terms give.
 
     ln(1 + e^(8 z)) / 8: z where it is large, 0 where it is far below 0.
     """
-    gained_by: Array = xp.maximum(gain, 0.0) + xp.log1p(xp.exp(-_SHARPNESS * xp.abs(gain))) / _SHARPNESS
-    return gained_by
+    return xp.maximum(gain, 0.0) + xp.log1p(xp.exp(-_SHARPNESS * xp.abs(gain))) / _SHARPNESS
 
 
 def gained_slope(gain: Array) -> Array:
