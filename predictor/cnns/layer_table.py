@@ -210,7 +210,7 @@ class LayerTable:
 
     `source` names where it came from (zoo, python, csv, onnx, torch, keras, chainer, or a published data set);
     `warnings` are why an answer about it extrapolates.
-    Hashes by its `digest`, which is computed once, so that tables are cheap keys of caches.
+    Its hash, of a few columns, is computed once, so that tables are cheap keys of caches.
     """
 
     cnn: str
@@ -227,7 +227,12 @@ class LayerTable:
         return len(self.layers)
 
     def __hash__(self) -> int:
-        return hash(self.digest)
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        columns = [(layer.parameters, layer.out_height or 0, layer.forwards or 0) for layer in self.layers]
+        return hash((self.image_size, *columns, *[layer.recomputed or 0 for layer in self.layers]))
 
     @property
     def image_in_words(self) -> str:

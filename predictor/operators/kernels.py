@@ -28,8 +28,8 @@ from predictor.operators.operators import (
     layer_inputs,
     layers_with_weights,
     list_length,
-    parameter_tensors,
     share_of_passes,
+    trained_tensors,
     wide_outputs,
 )
 from predictor.operators.work import loops_of, multiply_adds
@@ -145,23 +145,25 @@ def kernels_of(
     inputs, wide = layer_inputs(table), {IMAGE: False}
     (_, in_nchw), of_lists = wide_outputs(table), functions_of_lists(table)
     for position, layer in enumerate(layers_with_weights(table)):
-        in_float32 = 0.0
+        in_float32, sources = 0.0, inputs[position]
         if OPERATOR_TYPES[layer.type].product is None:
-            reads_wide = any(wide[source] for source in inputs[position])
+            reads_wide = any(map(wide.__getitem__, sources))
             in_float32 = 1.0 if reads_wide else _CAST_NORM if layer.type == "group_norm" else 0.0
         wide[position] = in_float32 > 0.0
         if types and layer.type not in types:
             continue
         at = _Place(
             table.cnn,
-            first=layer.inputs == (IMAGE,) or (layer.inputs is None and position == 0),
-            after_bias=position > 0 and has_bias(table.layers[position - 1]),
-            in_nchw=all(in_nchw[source] for source in inputs[position]),
-            of_lists=position in of_lists,
+            layer.inputs == (IMAGE,) or (layer.inputs is None and position == 0),
+            layer.type == "activation" and position > 0 and has_bias(table.layers[position - 1]),
+            all(map(in_nchw.__getitem__, sources)),
+            position in of_lists,
         )
         key = (*_SHAPE(layer), layer.inputs == (IMAGE,), at, in_float32)
         if key not in counts_of_layers:
-            own = [(kernel._replace(in_float32=in_float32), n) for kernel, n in _counted_kernels(layer, at)]
+            own = _counted_kernels(layer, at)
+            if in_float32:
+                own = ((kernel._replace(in_float32=in_float32), n) for kernel, n in own)
             counts_of_layers[key] = [(index_of.setdefault(kernel, len(index_of)), n) for kernel, n in own]
             counts += [0.0] * (len(index_of) - len(counts))
         for index, count in counts_of_layers[key]:
@@ -175,7 +177,7 @@ def kernels_of(
         *_as_arrays(counted),
         image_elements=_elements(table.cnn, table.layers[0], "in"),
         parameters=parameters,
-        parameter_tensors=float(sum(map(parameter_tensors, table.layers))),
+        parameter_tensors=float(trained_tensors(table)),
         operators=float(sum(_launched(layer, table.recomputations(layer)) for layer in table.layers)),
         parts=table.parts,
     )

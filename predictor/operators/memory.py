@@ -19,7 +19,7 @@ fitted to them. The workspace of the algorithm that cuDNN selects is not predict
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from predictor.catalogue.modes import Mode
 from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VIEW_TYPES
-from predictor.operators.operators import amp_output, wide_outputs
+from predictor.operators.operators import amp_output, layer_inputs, wide_outputs
 from predictor.operators.optimizers import Update, update_of
 
 MEASURED_FRAMEWORK = "pytorch"
@@ -149,9 +149,8 @@ def bytes_of_parts(table: LayerTable, precision: str) -> dict[int, float]:
 
     A part saves the activations that only its layers keep, less the inputs that only recomputing needs.
     """
-    ends, tensors = _ends(table), _Tensors.of(table, precision)
-    entries, kept = _kept_by_part(table, precision, ends), _kept_tensors(table, ends, tensors)
-    before = _kept_tensors(table.without_recomputing(), ends, tensors)
+    tensors, entries = _Tensors.of(table, precision), _kept_by_part(table, precision)
+    kept, before = (_kept_tensors(own, tensors) for own in (table, table.without_recomputing()))
     saved = {
         number: sum(activation.bytes for activation in activations)
         for number, activations in entries.items()
@@ -160,12 +159,12 @@ def bytes_of_parts(table: LayerTable, precision: str) -> dict[int, float]:
     for number, tensor, copied_by in kept:
         if number and copied_by is None and (0, tensor, None) in kept:
             saved[number] -= tensors.bytes[tensor]
-    by_index = {layer.index: layer for layer in table}
+    stored, layers = _Flow.of(table).stored, table.layers
     reads = {
-        (layer.recomputed, _stored_as(by_index, source))
-        for position, layer in enumerate(table)
-        for source in _inputs(table, position)
-        if layer.recomputed and (source == IMAGE or by_index[source].recomputed != layer.recomputed)
+        (layer.recomputed, stored[source])
+        for layer, sources in zip(layers, layer_inputs(table), strict=True)
+        for source in sources
+        if layer.recomputed and (source == IMAGE or layers[source].recomputed != layer.recomputed)
     }
     for number, tensor in reads:
         if number and (0, tensor, None) not in before:
@@ -215,15 +214,16 @@ def _law_of(table: LayerTable, precision: str, update: Update) -> _Law:
     """Cached: one CNN is predicted on many GPUs and at many batch sizes."""
     weight = 2.0 if precision == "fp16" else _FP32_BYTES
     parameters = np.array([0.0 if layer.is_frozen else float(layer.parameters) for layer in table])
+    n_trained = float(parameters.sum())
     gone_through = np.cumsum(parameters[::-1])[::-1]
     if table.parts > 1:  # gradients of the parts before stay, and a layer's new one is added to its own
-        gone_through = parameters.sum() + parameters
+        gone_through = n_trained + parameters
     copied = 2.0 * np.array([_learns(layer) * layer.parameters for layer in table])
     copies = np.cumsum(copied) if precision.startswith("amp") else np.zeros(len(table))
     buffers = sum(8.0 * (layer.out_channels or 0) for layer in table if layer.type == "batch_norm")
     derived = np.cumsum([float(layer.derived or 0) for layer in table])
     derived += _STEPS_OF_DERIVED * np.array([layer.parameters if layer.derived else 0 for layer in table])
-    in_update = table.parameters * weight * update.copies
+    in_update = n_trained * weight * update.copies
     waiting, old = _old_gradients(table, parameters)
     images = _kept(table, precision), _gradients(table, precision), _workspace(table, precision)
     kept, gradients, workspace = (
@@ -232,11 +232,41 @@ def _law_of(table: LayerTable, precision: str, update: Update) -> _Law:
     )
     return _Law(
         weights=sum(layer.parameters for layer in table) * weight + buffers,
-        optimizer_state=table.parameters * weight * update.states,
-        gradients=weight * np.concatenate([gone_through + old, [table.parameters], list(waiting.values())]),
+        optimizer_state=n_trained * weight * update.states,
+        gradients=weight * np.concatenate([gone_through + old, [n_trained], list(waiting.values())]),
         copies=np.concatenate([copies + weight * derived, [in_update], copies[list(waiting)]]),
         images=(kept, gradients, workspace),
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Flow:
+    """What the laws of all precisions share, by a layer's position; the last entry of lists is that of `IMAGE`.
+
+    `ends` are positions of the last layer that runs before each layer's backward pass begins, `learns` says whether
+    that comes to it; both (n_layers,). `stored` is the layer that owns the memory of an output, for a view owns none,
+    and `elements` are its numbers per image. `keepers` are what is kept for the backward pass, as of `_keepers`.
+    """
+
+    ends: NDArray[np.int64]
+    learns: NDArray[np.bool_]
+    stored: list[int]
+    elements: list[float]
+    keepers: list[tuple[int, int, int, str]]
+
+    @classmethod
+    @lru_cache(maxsize=16)
+    def of(cls, table: LayerTable) -> _Flow:
+        """Cached: a comparison asks for two precisions."""
+        layers, inputs, last = table.layers, layer_inputs(table), len(table) - 1
+        stored = [*range(len(table)), IMAGE]
+        for position, layer in enumerate(layers):
+            if layer.type in VIEW_TYPES:
+                stored[position] = stored[inputs[position][0] if inputs[position] else position - 1]
+        elements = [*map(output_elements, layers), input_elements(layers[0]) if layers else 0.0]
+        ends = [last if layer.backward_after is None else layer.backward_after for layer in layers]
+        learns = np.array([*map(_learns, layers)], dtype=bool)
+        return cls(np.array(ends, dtype=int), learns, stored, elements, list(_keepers(table, stored)))
 
 
 def _old_gradients(table: LayerTable, parameters: Bytes) -> tuple[dict[int, float], Bytes]:
@@ -245,8 +275,10 @@ def _old_gradients(table: LayerTable, parameters: Bytes) -> tuple[dict[int, floa
     First at the end of forward passes, by their last layer, where any are held; then while each layer runs its last
     pass, (n_layers,).
     """
-    ends = _ends(table)
+    ends = _Flow.of(table).ends
     until = np.array([-1 if layer.old_gradient is None else layer.old_gradient for layer in table], dtype=int)
+    if (until < 0).all():
+        return {}, np.zeros(len(table))
     at_end = {end: float(parameters[until >= end].sum()) for end in sorted(set(ends.tolist()))}
     outlives = (until[None, :] >= ends[:, None]) & (ends[None, :] != ends[:, None])
     return {end: held for end, held in at_end.items() if held}, outlives @ parameters
@@ -257,24 +289,23 @@ def _kept(table: LayerTable, precision: str) -> Bytes:
 
     Of a part that is computed again, only what it reads is kept, until the backward pass has come to it.
     """
-    ends, learns = _ends(table), np.array(list(map(_learns, table)), dtype=bool)
-    entries = _kept_by_part(table, precision, ends)
-    held = _held(entries.pop(0), ends, learns)
+    flow, entries = _Flow.of(table), _kept_by_part(table, precision)
+    held = _held(entries.pop(0), flow.ends, flow.learns)
     parts = np.array([layer.recomputed or 0 for layer in table], dtype=int)
     for number, activations in entries.items():
         held += np.where(parts == number, np.cumsum(_placed(activations, len(table))), 0.0)
     return held
 
 
-def _kept_by_part(table: LayerTable, precision: str, ends: NDArray[np.int64]) -> dict[int, list[_Kept]]:
+def _kept_by_part(table: LayerTable, precision: str) -> dict[int, list[_Kept]]:
     """What is kept for the backward pass, by recomputed part; part 0 are layers of none."""
-    tensors = _Tensors.of(table, precision)
+    flow, tensors = _Flow.of(table), _Tensors.of(table, precision)
     entries: dict[int, list[_Kept]] = {0: []}
-    for position, layer in enumerate(table):
+    for position, (layer, end) in enumerate(zip(table, flow.ends.tolist(), strict=True)):
         if _learns(layer):
-            more = OPERATOR_TYPES[layer.type].kept_bytes_per_output * output_elements(layer)
-            entries.setdefault(layer.recomputed or 0, []).append(_Kept(position, int(ends[position]), more))
-    for (number, tensor, copied_by), (first, end) in _kept_tensors(table, ends, tensors).items():
+            more = OPERATOR_TYPES[layer.type].kept_bytes_per_output * flow.elements[position]
+            entries.setdefault(layer.recomputed or 0, []).append(_Kept(position, end, more))
+    for (number, tensor, copied_by), (first, end) in _kept_tensors(table, tensors).items():
         sizes = tensors.bytes if copied_by is None else tensors.copy_bytes
         entries.setdefault(number, []).append(_Kept(first, end, sizes[tensor]))
     return entries
@@ -286,12 +317,6 @@ class _Kept(NamedTuple):
     first: int
     end: int
     bytes: float
-
-
-def _ends(table: LayerTable) -> NDArray[np.int64]:
-    """Position of the last layer that runs before each layer's backward pass begins, (n_layers,)."""
-    last = len(table) - 1
-    return np.array([last if layer.backward_after is None else layer.backward_after for layer in table], int)
 
 
 def _placed(kept: Sequence[_Kept], n: int) -> Bytes:
@@ -329,87 +354,76 @@ def _gradients(table: LayerTable, precision: str) -> Bytes:
 
     Of layers without a backward pass, their own maps from the layer that writes one to the last that reads it.
     """
-    n, sizes = len(table), _Tensors.of(table, precision).bytes
-    by_index = {layer.index: layer for layer in table}
-    position = {layer.index: i for i, layer in enumerate(table)}
-    learns, ends = np.array(list(map(_learns, table)), dtype=bool), _ends(table)
+    n, sizes, flow = len(table), _Tensors.of(table, precision).bytes, _Flow.of(table)
+    learns, ends, stored = flow.learns, flow.ends, flow.stored
     last_reader: dict[int, int] = {}
-    last_gradient = {table.layers[-1].index: n - 1} if n else {}
-    for i, layer in enumerate(table):
-        for source in _inputs(table, i):
-            tensor = _stored_as(by_index, source)
-            last_reader[tensor] = i
+    last_gradient = {n - 1: n - 1} if n else {}
+    for i, (layer, sources) in enumerate(zip(table, layer_inputs(table), strict=True)):
+        for source in sources:
+            last_reader[stored[source]] = i
             if layer.input_gradients != 0:
-                last_gradient[tensor] = i
+                last_gradient[stored[source]] = i
     spans: dict[int, list[_Kept]] = {}  # by the end after which the backward pass of the reader begins
     for tensor, last in last_gradient.items():
         if tensor != IMAGE:
-            spans.setdefault(int(ends[last]), []).append(_Kept(position[tensor], last, sizes[tensor]))
+            spans.setdefault(int(ends[last]), []).append(_Kept(tensor, last, sizes[tensor]))
     alive = np.zeros(n)
     for end, of_end in spans.items():
         alive += np.where(learns & (ends == end), _in_spans(of_end, n), 0.0)
     unlearned = []
     for i in np.flatnonzero(~learns).tolist():
-        tensor = _stored_as(by_index, table.layers[i].index)
-        if tensor != IMAGE and not learns[position[tensor]]:
+        tensor = stored[i]
+        if tensor != IMAGE and not learns[tensor]:
             unlearned.append(_Kept(i, max(i, last_reader.get(tensor, i)), sizes[tensor]))
     return alive + np.where(learns, 0.0, _in_spans(unlearned, n))
 
 
 def _workspace(table: LayerTable, precision: str) -> Bytes:
     """Bytes per image that a layer needs while it runs: of a convolution's transposed maps, of other layers' copies."""
-    tensors, element = _Tensors.of(table, precision), ELEMENT_BYTES[precision]
-    return np.array(
-        [
-            element * (input_elements(layer) + output_elements(layer))
-            if OPERATOR_TYPES[layer.type].is_convolution
-            else _MAPS_OF_COPIES
-            * tensors.bytes[layer.index]
-            * ((layer.type == "clamp" and _learns(layer)) or layer.overwrites == 2)
-            for layer in table
-        ]
-    )
+    needed, tensors, elements = np.zeros(len(table)), _Tensors.of(table, precision), _Flow.of(table).elements
+    for position, layer in enumerate(table):
+        if OPERATOR_TYPES[layer.type].is_convolution:
+            needed[position] = ELEMENT_BYTES[precision] * (input_elements(layer) + elements[position])
+        elif layer.overwrites == 2 or (layer.type == "clamp" and _learns(layer)):
+            needed[position] = _MAPS_OF_COPIES * tensors.bytes[position]
+    return needed
 
 
-def _kept_tensors(
-    table: LayerTable, ends: NDArray[np.int64], tensors: _Tensors
-) -> dict[tuple[int, int, int | None], tuple[int, int]]:
+def _kept_tensors(table: LayerTable, tensors: _Tensors) -> dict[tuple[int, int, int | None], tuple[int, int]]:
     """Outputs that are kept for the backward pass: the first layer that keeps each, and the end until which it is.
 
-    By recomputed part, index of the layer that wrote it (IMAGE: the CNN's input), and position of the layer that keeps
-    a copy of it in another precision, if one does. Part 0 are layers of none, and what each part reads at its
-    beginning.
+    By recomputed part, the layer that wrote it (IMAGE: the CNN's input), and the layer that keeps a copy of it in
+    another precision, if one does. Part 0 are layers of none, and what each part reads at its beginning.
     """
-    by_index = {layer.index: layer for layer in table}
+    flow, wide = _Flow.of(table), tensors.wide
     kept: dict[tuple[int, int, int | None], tuple[int, int]] = {}
     if len(table):  # the loop holds its images until the step is over
         kept[0, IMAGE, None] = 0, len(table) - 1
-
-    def keep(number: int, tensor: int, keeper: int, *, copied: bool = False) -> None:
-        key = number, tensor, keeper if copied else None
+    ends = flow.ends.tolist()
+    for number, tensor, keeper, output in flow.keepers:
+        is_copied = bool(wide) and output == ("narrow" if wide[tensor] else "wide")
+        key = number, tensor, keeper if is_copied else None
         first, end = kept.get(key, (keeper, 0))
-        kept[key] = first, max(end, int(ends[keeper]))
-
-    def others_learn(sources: tuple[int, ...], reader: int) -> bool:
-        other_layers = (by_index.get(source) for source in (*sources[:reader], *sources[reader + 1 :]))
-        return any(other_layer is not None and _learns(other_layer) for other_layer in other_layers)
-
-    for position, layer in enumerate(table):
-        keeps_input, keeps_output = _keeps(layer)
-        number, sources = layer.recomputed or 0, _inputs(table, position)
-        if keeps_output:
-            keep(number, layer.index, position)
-        for reader, source in enumerate(sources):
-            before = by_index.get(source)
-            if number and (before is None or before.recomputed != number):
-                keep(0, _stored_as(by_index, source), position)
-            elif keeps_input and (
-                layer.type != "multiply" or layer.parameters or others_learn(sources, reader)
-            ):
-                tensor = _stored_as(by_index, source)
-                is_copied = amp_output(layer) == ("narrow" if tensors.wide.get(tensor) else "wide")
-                keep(number, tensor, position, copied=bool(tensors.wide) and is_copied)
+        kept[key] = first, max(end, ends[keeper])
     return kept
+
+
+def _keepers(table: LayerTable, stored: Sequence[int]) -> Iterator[tuple[int, int, int, str]]:
+    """Part that is recomputed (0: none), tensor, layer that keeps it, and `amp_output` of one that may keep a copy."""
+    layers, learns = table.layers, [*map(_learns, table), False]  # the last is of IMAGE
+    for position, (layer, sources) in enumerate(zip(layers, layer_inputs(table), strict=True)):
+        (keeps_input, keeps_output), number = _keeps(layer), layer.recomputed or 0
+        if keeps_output:
+            yield number, position, position, ""
+        is_alone = (
+            layer.type != "multiply" or layer.parameters > 0
+        )  # else a factor is kept for another map's gradient
+        for reader, source in enumerate(sources):
+            others = (*sources[:reader], *sources[reader + 1 :])
+            if number and (source == IMAGE or layers[source].recomputed != number):
+                yield 0, stored[source], position, ""
+            elif keeps_input and (is_alone or any(learns[other] for other in others)):
+                yield number, stored[source], position, amp_output(layer)
 
 
 def _learns(layer: Layer) -> bool:
@@ -435,49 +449,27 @@ def _keeps(layer: Layer) -> tuple[bool, bool]:
     return not keeps_output, keeps_output
 
 
-def _inputs(table: LayerTable, position: int) -> tuple[int, ...]:
-    """Indices of the layers that a layer reads; the layer before it if unknown."""
-    inputs = table.layers[position].inputs
-    if inputs is not None:
-        return inputs
-    return (table.layers[position - 1].index,) if position else (IMAGE,)
-
-
-def _stored_as(by_index: dict[int, Layer], index: int) -> int:
-    """Find the layer that owns the memory of `index`'s output: a view owns none."""
-    while index in by_index and by_index[index].type in VIEW_TYPES:
-        sources = by_index[index].inputs
-        index = sources[0] if sources else index - 1
-    return index if index in by_index else IMAGE
-
-
 @dataclass(frozen=True, slots=True)
 class _Tensors:
-    """Bytes per image of each layer's output, and of the CNN's input, by index.
+    """Bytes per image of each layer's output, and last of the CNN's input.
 
     Under automatic mixed precision some are `wide`, of 32 bits; `copy_bytes` are those of copies in the other
     precision, which a layer of it keeps instead.
     """
 
-    bytes: dict[int, float]
-    copy_bytes: dict[int, float]
-    wide: dict[int, bool]
+    bytes: list[float]
+    copy_bytes: list[float]
+    wide: Mapping[int, bool]
 
     @classmethod
+    @lru_cache(maxsize=16)
     def of(cls, table: LayerTable, precision: str) -> _Tensors:
-        elements = {layer.index: output_elements(layer) for layer in table}
-        elements[IMAGE] = input_elements(table.layers[0]) if table.layers else 0.0
-        narrow = ELEMENT_BYTES[precision]
+        elements, narrow = _Flow.of(table).elements, ELEMENT_BYTES[precision]
         if not precision.startswith("amp"):
-            return cls({index: narrow * n for index, n in elements.items()}, {}, {})
-        by_position, _ = wide_outputs(table)
-        wide = {IMAGE: True} | {layer.index: by_position[position] for position, layer in enumerate(table)}
-        sizes = {index: (narrow * n, _FP32_BYTES * n) for index, n in elements.items()}
-        return cls(
-            {index: sizes[index][wide[index]] for index in sizes},
-            {index: sizes[index][not wide[index]] for index in sizes},
-            wide,
-        )
+            return cls([narrow * n for n in elements], [], {})
+        wide, size_of = wide_outputs(table)[0], {True: _FP32_BYTES, False: narrow}
+        pairs = [(n, wide[at]) for n, at in zip(elements, (*range(len(table)), IMAGE), strict=True)]
+        return cls([size_of[own] * n for n, own in pairs], [size_of[not own] * n for n, own in pairs], wide)
 
 
 def input_elements(layer: Layer) -> float:

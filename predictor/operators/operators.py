@@ -213,7 +213,7 @@ def _counted(table: LayerTable, by_host: bool, channels_last: bool, half: bool) 
         counted[operator] = counted.get(operator, 0) + share
     for operator, count in _gradient_operators(table).items():
         counted[operator] = counted.get(operator, 0) + count
-    tensors, parameters = sum(map(parameter_tensors, table)), table.parameters
+    tensors, parameters = trained_tensors(table), table.parameters
     classes = table.layers[-1].out_channels
     counted[Operator("loss", in_channels=classes, in_height=1, in_width=1)] = 1
     if parameters:
@@ -375,10 +375,12 @@ def share_of_passes(
     return sum(count * weight for count, weight in zip(runs, weights, strict=True)) / once
 
 
-_WEIGHTS = ("type", "in_channels", "out_channels", "kernel_height", "kernel_width", "kernel_depth", "groups")
+_WINDOW = "kernel_height", "kernel_width", "kernel_depth"
+_WEIGHTS = attrgetter("type", "in_channels", "out_channels", *_WINDOW, "groups")
 
 
-def layers_with_weights(table: LayerTable) -> list[Layer]:
+@lru_cache(maxsize=64)
+def layers_with_weights(table: LayerTable) -> Sequence[Layer]:
     """Layers of a table, each with the parameters that it reads: a table counts shared ones where they are first read.
 
     Filters that no layer has are a map's.
@@ -386,11 +388,10 @@ def layers_with_weights(table: LayerTable) -> list[Layer]:
     parameters_by_shape: dict[tuple[Any, ...], int] = {}
     layers = []
     for layer in table.layers:
-        shape = tuple(getattr(layer, column) for column in _WEIGHTS)
         if layer.parameters:
-            parameters_by_shape.setdefault(shape, layer.parameters)
+            parameters_by_shape.setdefault(_WEIGHTS(layer), layer.parameters)
         elif OPERATOR_TYPES[layer.type].weights:
-            layer = replace(layer, parameters=parameters_by_shape.get(shape, filters_of(layer)))
+            layer = replace(layer, parameters=parameters_by_shape.get(_WEIGHTS(layer), filters_of(layer)))
         layers.append(layer)
     return layers
 
@@ -405,33 +406,35 @@ def layer_operators(table: LayerTable) -> Mapping[int, Operator]:
     made: dict[tuple[Any, ...], Operator] = {}
     for position, (layer, run) in enumerate(zip(table.layers, layers_with_weights(table), strict=True)):
         sources, own_readers = inputs[position], readers.get(position, ())
-        input_gradient = any(learns[source] for source in sources)
+        input_gradient = any(map(learns.__getitem__, sources))
         if layer.forwards is not None:  # where neither gradient is computed, as in a CNN that is trained
             input_gradient = bool(layer.input_gradients) or not layer.weight_gradients
         learns[position] = input_gradient or layer.parameters > 0
         if layer.type in VIEW_TYPES:
             continue
-        alone = sources != (IMAGE,) and all(len(readers[source]) == 1 for source in sources)
         lie_in_nchw = [in_nchw[source] for source in sources]
         float32 = [source for source in sources if wide[source]]
         activation = ACTIVATIONS.get(layer.kind or "")
-        reads_layout = OPERATOR_TYPES[layer.type].loops or (input_gradient and has_small_windows(layer))
-        learning = {layer.input_gradients, layer.weight_gradients} != {0}
+        in_place = activation is not None and activation.in_place and layer.overwrites != 0
+        is_sliced = len(own_readers) == 1 and own_readers[0].type == "concat"
         marks = {
             "kind": None if activation is None else layer.kind,  # measured as any batch norm, or permute
             "groups": 2 if layer.type == "permute" and is_channel_shuffle(table, position) else layer.groups,
             "n_tensors": len(sources) if layer.type == "concat" else 1,
             "input_gradient": input_gradient,
-            "in_place": activation is not None and activation.in_place and alone and layer.overwrites != 0,
+            "in_place": in_place
+            and sources != (IMAGE,)
+            and all(len(readers[source]) == 1 for source in sources),
             "wide_input": bool(float32),
             "wide_in_nchw": input_gradient
             and IMAGE not in float32
             and bool(float32)
             and all(in_nchw[source] for source in float32),
-            "narrow_last": bool(reads_layout) and not float32 and not all(lie_in_nchw),
+            "narrow_last": not (float32 or all(lie_in_nchw))
+            and bool(OPERATOR_TYPES[layer.type].loops or (input_gradient and has_small_windows(layer))),
             "wide_product": layer.widens == 2 and is_product(layer),
             "relaid": _relaid(layer, lie_in_nchw, own_readers),
-            "sliced": learning and [reader.type for reader in own_readers] == ["concat"],
+            "sliced": is_sliced and (layer.input_gradients, layer.weight_gradients) != (0, 0),
         }
         columns = _OF_LAYER(run)
         key = (*columns, *marks.values())
