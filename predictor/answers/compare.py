@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,6 @@ from predictor.answers.ranking import (
 from predictor.answers.resolved import Device, ResolvedQuestion, Training, gpus_of
 from predictor.answers.verdict import (
     Changes,
-    Compiled,
     Standing,
     Verdict,
     does_not_fit,
@@ -205,7 +204,8 @@ class Priced:
         iterations, numbers = self.rows.iterations, self.rows.numbers
         [reasons], is_sure = iterations.rows([best]).reasons(), None
         if any(reason.kind == "gpu" for reason in reasons):
-            is_sure = np.array([not own for own in iterations.rows(places).reasons()])
+            coded = iterations.rows(places).reasons()
+            is_sure = np.array([not own for own in coded.words])[coded.codes]
         return Standing(
             fits=numbers["fits_in_memory"][places],
             is_other=self.is_other(numbers["batch_size"][best])[places],
@@ -303,8 +303,8 @@ class Comparer:
         return [rental.team for rental in rentals_of(self.resolved, self.gpus)]
 
     @cached_property
-    def _teams(self) -> list[list[Team | None]]:
-        """Teams that share a mini-batch, by GPU: as the question asks, and where it leaves that open any of an offer.
+    def _teams(self) -> tuple[list[Team | None], list[list[int]]]:
+        """Teams that share a mini-batch, and the places of those of each GPU: as asked, else any of an offer's GPUs.
 
         One GPU of an offer is taken to work where it is not known what joins them.
         """
@@ -316,6 +316,7 @@ class Comparer:
         ):
             if link and offer is not None:
                 most_of[gpu, link] = max(int(offer.gpu_count), most_of.get((gpu, link), 0))
+        place_of: dict[Team | None, int] = {}
         teams: list[dict[Team | None, None]] = [{team: None} for team in self._own_teams]
         for (gpu, link), most in most_of.items():
             own = self._own_teams[gpu]
@@ -324,28 +325,29 @@ class Comparer:
             elif may_share:
                 shares = tuple(size // question.parts for size in self._sizes[gpu])
                 teams[gpu] |= dict.fromkeys(_teams_of(link, most, shares, question.parallel == "dp"))
-        return list(map(list, teams))
+        of_gpus = [[place_of.setdefault(team, len(place_of)) for team in of_gpu] for of_gpu in teams]
+        return list(place_of), of_gpus
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        """Number of GPUs of each team."""
+        return [1 if team is None else team.n_gpus for team in self._teams[0]]
 
     @cached_property
     def _shares(self) -> dict[int, dict[int, int]]:
         """By a number of GPUs, the images of one of them at each batch size tried that they share evenly."""
-        numbers = {1 if team is None else team.n_gpus for teams in self._teams for team in teams}
-        return {n: MiniBatch.even(self.tried, n, self.resolved.question.parts) for n in numbers}
+        return {n: MiniBatch.even(self.tried, n, self.resolved.question.parts) for n in set(self._numbers)}
 
-    @cached_property
-    def _packs(self) -> list[int]:
-        """Trainings that share a GPU: up to those asked for, or those of the plan; the last round has fewer."""
-        is_open = self.resolved.question.per_gpu == "auto"
-        most = min(MAX_PER_GPU, self.plan.trainings) if is_open else self.resolved.team.trainings
-        return list(range(1, 1 + most))
-
-    def _splits(self, gpu_index: int) -> Iterator[tuple[Team | None, int, int, int]]:
-        """Teams of a GPU, each with a mini-batch that it shares evenly, the images of one GPU, and trainings on it."""
-        for size in self._sizes[gpu_index]:
-            for team in self._teams[gpu_index]:
-                local_size = self._shares[1 if team is None else team.n_gpus].get(size)
-                if local_size is not None:
-                    yield from ((team, size, local_size, packed) for packed in self._packs)
+    def _splits(self) -> list[list[tuple[int, int, int, int]]]:
+        """Of each GPU places of teams, mini-batches that they share evenly, images of one GPU, and trainings on it."""
+        even, made = [self._shares[n] for n in self._numbers], dict[Any, list[tuple[int, int, int, int]]]()
+        is_open, most = self.resolved.question.per_gpu == "auto", min(MAX_PER_GPU, self.plan.trainings)
+        packs = range(1, 1 + (most if is_open else self.resolved.team.trainings))  # the last round has fewer
+        keys = [(tuple(sizes), tuple(own)) for sizes, own in zip(self._sizes, self._teams[1], strict=True)]
+        for sizes, own in dict.fromkeys(keys):  # GPUs share a few
+            shared = [(team, size, even[team][size]) for size in sizes for team in own if size in even[team]]
+            made[sizes, own] = [(*split, packed) for split in shared for packed in packs]
+        return list(map(made.__getitem__, keys))
 
     @cached_property
     def _fast_modes(self) -> dict[Training, list[int]]:
@@ -361,22 +363,18 @@ class Comparer:
     def gpu_answers(self, fast: bool = False) -> GpuAnswers:
         """Iterations of the compared GPUs in the question's mode, and in the fastest mode of each if asked for."""
         resolved, gpus, tried, n = self.resolved, self.gpus, self.tried, self.resolved.question.n_gpus
-        splits = [list(self._splits(gpu_index)) for gpu_index in range(len(gpus))]
+        splits, (teams, of_gpus) = self._splits(), self._teams
         n_splits = np.array(list(map(len, splits)))
         of_split = np.repeat(np.arange(len(gpus)), n_splits)
-        joined, sizes, local_sizes_of, packs = zip(*chain.from_iterable(splits), strict=True)
-        size, local_size, per_gpu = np.array(sizes), np.array(local_sizes_of), np.array(packs)
-        local_sizes = sorted({*local_sizes_of, *self._shares[n].values()})
+        team, size, local_size, per_gpu = np.array(list(chain.from_iterable(splits))).T
+        local_sizes = sorted({*local_size.tolist(), *self._shares[n].values()})
         tried_at = np.searchsorted(local_sizes, [self._shares[n][tried_size] for tried_size in tried])
         modes = {resolved.training: list(range(len(gpus)))} | (self._fast_modes if fast else {})
         singles = self._singles(modes, local_sizes)
-        teams: list[Team | None] = list(dict.fromkeys([None, *chain.from_iterable(self._teams)]))
-        team_at = {team: index for index, team in enumerate(teams)}
         as_asked = singles.rows((len(local_sizes) * np.arange(len(gpus))[:, None] + tried_at).ravel())
-        own_teams = np.array([team_at[team] for team in self._own_teams])
-        as_asked = as_asked.with_teams(teams, np.repeat(own_teams, len(tried)))
+        as_asked = as_asked.with_teams(teams, np.repeat([own[0] for own in of_gpus], len(tried)))
         best = self._best_of(as_asked)[of_split, np.searchsorted(tried, size)]
-        team, fast_local = np.array([team_at[own] for own in joined]), local_size
+        fast_local = local_size
         if (
             self.compared == [self.common] and not resolved.question.epoch_of_loop
         ):  # whose epochs are of other images
@@ -384,8 +382,7 @@ class Comparer:
             fast_local = np.where(per_gpu > 1, local_size, fast_local)
         start = np.cumsum(n_splits) - n_splits
         index = np.arange(len(of_split))
-        numbers = np.array([1 if own is None else own.n_gpus for own in joined])
-        is_asked = (numbers == n) & (per_gpu == 1)
+        is_asked = (np.array(self._numbers)[team] == n) & (per_gpu == 1)
         asked = np.maximum.accumulate(np.where(is_asked, index, 0)) - start[of_split]
         # device by device: all splits at their mini-batch, then at the fastest
         gpu = np.array(list(chain.from_iterable(modes.values())))
@@ -422,10 +419,8 @@ class Comparer:
         together = singles.rows((len(sizes) * device[:, None] + np.arange(len(sizes))).ravel())
         together = together.with_teams(teams, np.repeat(team, len(sizes)))
         rates = (together.local_batch_size / together.times["iteration_time_ms"]).reshape(-1, len(sizes))
-        own = self.resolved.question.n_gpus
-        numbers = [own if joined is None else joined.n_gpus for joined in teams]
         shared = {n: np.isin(sizes, list(local_sizes.values())) for n, local_sizes in self._shares.items()}
-        is_shared = np.array([shared[n] for n in numbers])[team]
+        is_shared = np.array([shared[n] for n in self._numbers])[team]
         most = np.array([most or 0 for most in largest])[device]
         is_tried = (is_shared | (sizes == local_size[:, None])) & (sizes <= most[:, None])
         fastest = fastest_sizes(rates, is_tried)
@@ -588,16 +583,16 @@ class Comparer:
         n_usual = int((device < len(self.gpus)).sum())
         return Priced(self.plan, self.common, self.machines, answers, machine, device, split, rows, n_usual)
 
-    def compiled(self, trainings: Priced, best: int, fast: int) -> Compiled | None:
-        """The best training under torch.compile, and in the GPU's fastest mode, too, at place `fast` (-1: none).
+    def compiled(self, trainings: Priced, best: int, fast: int) -> Sequence[ComparisonRow]:
+        """The best training under torch.compile, then in the GPU's fastest mode, too, at place `fast` (-1: none).
 
-        None if it is asked for already, not predicted, or several GPUs train together, or trainings on one GPU, or
+        Empty if it is asked for already, not predicted, or several GPUs train together, or trainings on one GPU, or
         switches are on that are those of eager mode.
         """
         resolved, usual, answers = self.resolved, trainings.rows.iterations, trainings.answers
         stays = resolved.question.capture != "eager" or any(resolved.habits)
         if stays or usual.n_gpus[best] * usual.per_gpu[best] > 1:
-            return None
+            return ()
         device, machine = int(trainings.device[best]), int(trainings.machine[best])
         compiling = replace(resolved.training, capture="compile")
         modes = {compiling: [device]}
@@ -606,20 +601,15 @@ class Comparer:
             more = {"precision": mode.precision, "memory_format": mode.memory_format}
             modes[replace(compiling, **more)] = [device]
         n, row = len(modes), int(answers.first[device] + trainings.split[best])
-        rows = np.tile([row, row + answers.n_splits[device]], n)
-        local = answers.iterations.local_batch_size[rows]
-        sizes = distinct_values(local)
+        size = int(answers.iterations.local_batch_size[row])
         try:
-            singles = self._singles(modes, sizes.tolist())
+            same = self._singles(modes, [size])
         except OutOfRangeError:  # another framework, an older GPU, a method that knows no compiled iterations
-            return None
-        index = np.arange(n)
-        same = singles.rows(np.repeat(index, 2) * len(sizes) + np.searchsorted(sizes, local))
+            return ()
         same = self._with_anchors(same, modes, answers.iterations, answers.first)
-        ones, none = np.ones(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-        own = GpuAnswers(same, none, 2 * index, ones, np.tile(none, 2), answers.is_best[rows])
-        compiled_rows = self.rows(self.priced(own, machine * ones, index, none), index)
-        return Compiled(compiled_rows[0], compiled_rows[1] if n > 1 else None, compile_seconds(self.table))
+        index, ones, none = np.arange(n), np.ones(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        own = GpuAnswers(same, none, index, ones, none, np.repeat(answers.is_best[row], n))
+        return Rows(self._columns(self.priced(own, machine * ones, index, none), index, others=False), n)
 
     def columns(self, trainings: Priced, places: Places, fast: Places) -> Columns:
         """The fields of rows at these places, the first of which are ranked so, as many as `fast` has places.
@@ -648,39 +638,27 @@ class Comparer:
 
     def rows(self, trainings: Priced, places: Places) -> list[ComparisonRow]:
         """The rows of these places, without rank."""
-        return _rows(self._columns(trainings, places))
+        return list(Rows(self._columns(trainings, places), len(places)))
 
-    def _columns(self, priced: Priced, places: Places) -> Columns:
-        """The fields of rows at these places, without what compares them."""
+    def _columns(self, priced: Priced, places: Places, others: bool = True) -> Columns:
+        """The fields of rows at these places, without what compares them, nor, without `others`, other splits."""
         n, plan, answers, priced = len(places), self.plan, priced.answers, priced.at(places)
         rows, offers = priced.rows, [self.machines.offers.offers[i] for i in priced.machine.tolist()]
         numbers, limits_h, at_once = rows.numbers, priced.limits_h, self.machines.at_once[priced.machine]
-        per_hour = numbers["usd_per_hour"]
-        first = answers.first[priced.device]
+        per_hour, used, missed = numbers["usd_per_hour"], numbers["gpus_used"], priced.misses_by
+        first, (time_h, low_h, high_h) = answers.first[priced.device], priced.total_h
         row = first + priced.split
-        beside = np.concatenate([first + answers.asked[row], row + answers.n_splits[priced.device]])
-        beside_rows = self._rows_on(answers, np.tile(priced.machine, 2), beside)
-        on_asked, fastest = beside_rows.rows(range(n)), beside_rows.numbers
-        time_h, low_h, high_h = priced.total_h
-        used, missed = numbers["gpus_used"], priced.misses_by
-        is_alike = (used == on_asked.numbers["gpus_used"]) | ~on_asked.numbers["fits_in_memory"]
-        one_h = _total_h(plan, on_asked)[0]
-        gain = np.where(numbers["per_gpu"] > 1, one_h / time_h, math.nan)
-        one_h = np.where(is_alike, math.nan, one_h)
         is_best = answers.is_best[row] | (self.common is None)
         hours, usd, nothing = time_h.tolist(), plain(priced.total_usd), [None] * n
         interrupted = Interruptions.of(plan, self.resolved.question.nodes)
         work_h = _work_h(numbers)[0]
         again = 1.0 if interrupted is None else interrupted.expected_h(work_h, restart_h=0.0) / work_h
-        return columns_of(rows, is_best) | {
+        columns = columns_of(rows, is_best) | {
             "gpus_used": (used * np.minimum(-(-plan.trainings // numbers["per_gpu"]), at_once)).tolist(),
             "region": [None if offer is None else offer.region for offer in offers],
             "usd_per_hour": per_hour,
             "vcpus": [None if offer is None else offer.vcpus for offer in offers],
             "data_exceeds": data_exceeded(self.resolved.data_set, offers),
-            "packing_gain": gain,
-            "one_gpu_time_h": one_h,
-            "one_gpu_cost_usd": on_asked.billed_usd(one_h),
             "cost_low_usd": numbers[EPOCH_TIMES[1]] * per_hour / 3600.0,
             "cost_high_usd": numbers[EPOCH_TIMES[2]] * per_hour / 3600.0,
             "epochs": [plan.epochs] * n,
@@ -696,14 +674,24 @@ class Comparer:
             "chance": chance_within(*limits_h) if limits_h else nothing,
             "misses_by": nothing if missed is None else missed.tolist(),
             "common_batch_size": [self.common] * n,
-            "fastest_batch_size": fastest["batch_size"][n:].tolist(),
-            "fastest_epoch_time_s": fastest[EPOCH_TIMES[0]][n:].tolist(),
             **{f"total_{name}": again * numbers[_TRIALS[name]] for name in (*ENERGIES, *CO2)},
             "interruption_h": nothing if interrupted is None else (time_h - plan.setup_h - work_h).tolist(),
             "checkpoint_minutes": nothing if interrupted is None else [60.0 * interrupted.interval_h] * n,
-            **dict.fromkeys(("rank", "speedup", "cost_ratio", *_FAST), nothing),
+            **dict.fromkeys(("rank", "speedup", "cost_ratio", *_FAST, *_OF_OTHERS), nothing),
             "pareto": [False] * n,
         }
+        if not others:
+            return columns
+        beside = np.concatenate([first + answers.asked[row], row + answers.n_splits[priced.device]])
+        other_rows = self._rows_on(answers, np.tile(priced.machine, 2), beside)
+        on_asked, fastest = other_rows.rows(range(n)), other_rows.numbers
+        is_alike = (used == on_asked.numbers["gpus_used"]) | ~on_asked.numbers["fits_in_memory"]
+        one_h = _total_h(plan, on_asked)[0]
+        gain = np.where(numbers["per_gpu"] > 1, one_h / time_h, math.nan)
+        one_h = np.where(is_alike, math.nan, one_h)
+        of_fastest = (fastest[name][n:].tolist() for name in ("batch_size", EPOCH_TIMES[0]))
+        of_others = gain, one_h, on_asked.billed_usd(one_h), *of_fastest
+        return columns | dict(zip(_OF_OTHERS, of_others, strict=True))
 
     def scope(self, answers: GpuAnswers) -> str:
         """What the answers include and exclude."""
@@ -729,9 +717,27 @@ _TRIALS = {name: f"trials_{name}" for name in (*EPOCH_TIMES, *ENERGIES, *CO2)}
 
 _FAST = tuple(column.name for column in fields(ComparisonRow) if column.name.startswith("fast_"))
 _NAMES = tuple(column.name for column in fields(ComparisonRow))
+_OF_OTHERS = (
+    *("packing_gain", "one_gpu_time_h", "one_gpu_cost_usd"),
+    *("fastest_batch_size", "fastest_epoch_time_s"),
+)
 
 
-@dataclass(frozen=True, slots=True)
+class Rows(Sequence[ComparisonRow]):
+    """The first `n` rows of columns, of which `row` has all; one has 100 fields, so that it is made when it is read."""
+
+    def __init__(self, columns: Columns, n: int) -> None:
+        cells = [plain(columns[name]) for name in _NAMES]
+        self.row, self._n = cache(lambda place: ComparisonRow(*[own[place] for own in cells])), n
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.row(range(self._n)[place])
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Rows, best first; `scope` is a paragraph on what they include and exclude; `verdict` says what to rent.
 
@@ -739,9 +745,13 @@ class Comparison:
     """
 
     columns: Columns
-    rows: list[ComparisonRow]
     scope: str
     verdict: Verdict
+
+    @cached_property
+    def rows(self) -> list[ComparisonRow]:
+        """The rows."""
+        return list(Rows(self.columns, len(self.columns["gpu"])))
 
     def records(self) -> list[dict[str, Any]]:
         """A dict per row."""
@@ -792,28 +802,29 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
     ranked = trainings.ranked(trainings.fastest(trainings.usual))
     ranked = ranked if plan.all_offers else trainings.best_of_gpus(ranked)
     fast, fits = trainings.in_fast_mode(ranked), trainings.rows.numbers["fits_in_memory"]
-    best, places, roles = int(ranked[0]), ranked.tolist(), None
+    best, roles, beside = int(ranked[0]), None, tuple[int, ...]()
     changed, if_fast = int(fast[0]), trainings.ranked(trainings.fastest(trainings.fast))[:1].tolist()
     if fits[best]:
         roles = roles_of(trainings.standing(trainings.usual, best), plan)
-        places += (*roles.positions, *if_fast, *[changed] * (changed >= 0))
-    places = list(dict.fromkeys(places))
+        beside = (*roles.positions, *if_fast, *[changed] * (changed >= 0))
+    places = list(dict.fromkeys((*ranked.tolist(), *beside)))
     columns = comparer.columns(trainings, np.array(places), fast)
-    row_of, scope = dict(zip(places, _rows(columns), strict=True)), comparer.scope(trainings.answers)
-    rows = [row_of[place] for place in ranked.tolist()]
+    rows, scope = Rows(columns, len(ranked)), comparer.scope(trainings.answers)
     columns = {
         name: (cells if isinstance(cells, np.ndarray) else list(cells))[: len(rows)]
         for name, cells in columns.items()
     }
     if roles is None:
-        return Comparison(columns, rows, scope, does_not_fit(rows))
+        return Comparison(columns, scope, does_not_fit(rows))
+    row_of = {place: rows.row(places.index(place)) for place in beside}
     changes = Changes(
         fast=row_of.get(changed),
         if_fast=next((row_of[place] for place in if_fast if fits[place]), None),
         compiled=comparer.compiled(trainings, best, changed),
+        compile_s=compile_seconds(comparer.table),
         larger=None if rows[0].holds_limits else comparer.larger(),
     )
-    return Comparison(columns, rows, scope, verdict_of(rows, comparer.plan, roles, row_of, changes))
+    return Comparison(columns, scope, verdict_of(rows, comparer.plan, roles, row_of, changes))
 
 
 def _fast_columns(trainings: Priced, places: Places, fast: Places) -> Columns:
@@ -845,7 +856,3 @@ def _total_h(plan: Plan, rows: OfferRows) -> list[Array]:
 def _work_h(numbers: Mapping[str, Array]) -> list[Array]:
     """Hours of all trials and the ends of their interval, each with its start as far as it is known."""
     return [numbers[_TRIALS[name]] / 3600.0 for name in EPOCH_TIMES]
-
-
-def _rows(columns: Columns) -> list[ComparisonRow]:
-    return [ComparisonRow(*row) for row in zip(*(plain(columns[name]) for name in _NAMES), strict=True)]

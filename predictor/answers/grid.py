@@ -489,9 +489,9 @@ class Iterations:
 
     def with_teams(self, teams: Sequence[Team | None], team: Places) -> Iterations:
         """Rows of single GPUs as those of `teams[team]`, with as many images for each of their GPUs."""
-        if not any(teams):
-            return self
         shared = np.flatnonzero(np.array([joined is not None for joined in teams])[team])
+        if not shared.size:
+            return replace(self, teams=teams, team=team)
         together = team_times(
             {name: ms[shared] for name, ms in self.times.items()},
             self.table, self.devices.pairs, self.device[shared], teams, team[shared],
@@ -544,14 +544,14 @@ class Iterations:
         reasons_of_teams = [() if team is None else team_reasons(team, mode) for team in self.teams]
         own = self.resolved.known.own
         of_devices = own is not None or has_others(self.table)
-        if not (of_devices or (self.per_gpu > 1).any() or any(reasons_of_teams)):
-            return self.extrapolates
-        reasons_of_rows: list[Reasons] = list(self.extrapolates)
+        coded, n_teams = self.extrapolates, len(self.teams)
         if any(reasons_of_teams):
-            joined: dict[tuple[int, int], Reasons] = {}
-            for row, (reasons, team) in enumerate(zip(reasons_of_rows, self.team.tolist(), strict=True)):
-                key, with_team = (id(reasons), team), (*reasons, *reasons_of_teams[team])
-                reasons_of_rows[row] = joined.setdefault(key, with_team)
+            pairs, codes = np.unique(n_teams * coded.codes + self.team, return_inverse=True)
+            parts = zip(*map(np.ndarray.tolist, np.divmod(pairs, n_teams)), strict=True)
+            coded = Coded([(*coded.words[code], *reasons_of_teams[team]) for code, team in parts], codes)
+        if not (of_devices or (self.per_gpu > 1).any()):
+            return coded
+        reasons_of_rows: list[Reasons] = list(coded)
         for row in np.flatnonzero(self.per_gpu > 1).tolist():
             gpu, mode = self.devices.pairs[self.device[row]]
             packed = packed_reasons(gpu, mode, self.per_vcpu[row])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,8 @@ _REPEATS = 0.04  # standard deviation of ln time that a run leaves on its own GP
 _NORMAL = 2 * 1.645  # standard deviations between the ends of a 90 % interval
 _MOST = 10  # rows that are looked at: dearer ones are hardly ever the cheapest
 _DRAWS = 1000
+
+_drawn = lru_cache(_MOST)(lambda n: np.random.default_rng(0).standard_normal((_DRAWS, n)))  # 96 kB at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ def expected_regrets(cost_usd: Array, spread: Array) -> tuple[float, float]:
     other rows by half of its error, as answers with an anchor do. A thousand draws of one seed.
     """
     n = len(cost_usd)
-    drawn = np.random.default_rng(0).standard_normal((_DRAWS, n + 2))
+    drawn = _drawn(n + 2)
     own, together = drawn[:, :n], drawn[:, n : n + 1]
     errors = spread * (math.sqrt(ERRORS_ALIKE) * together + math.sqrt(1 - ERRORS_ALIKE) * own)
     costs = cost_usd * np.exp(errors)
@@ -72,7 +76,8 @@ def choices_after(cost_usd: Array, spread: Array, error: Array) -> NDArray[np.in
 
 def measuring_of(rows: Sequence[ComparisonRow], plan: Plan) -> Measuring | None:
     """Worth of measuring the first row; None where it does not pay, is over a tenth of it, or time decides."""
-    choices = [row for row in rows if row.fits_in_memory and row.holds_limits and row.total_cost_usd][:_MOST]
+    payable = (row for row in rows if row.fits_in_memory and row.holds_limits and row.total_cost_usd)
+    choices = list(islice(payable, _MOST))
     is_first = len(choices) >= 2 and choices[0] is rows[0]
     if plan.rank_by != "cost" or not is_first or rows[0].total_time_h < WORTH_MEASURING_H:
         return None

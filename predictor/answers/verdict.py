@@ -68,18 +68,6 @@ class Choice:
     extrapolates: tuple[Reason, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """The row that ranks first under torch.compile: as asked, and in its GPU's fastest common mode or None.
-
-    `compile_s` are the seconds of the first iteration, which compiles: in total times, in no epoch.
-    """
-
-    row: ComparisonRow
-    fast: ComparisonRow | None
-    compile_s: float
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Verdict(Spoken):
     """What to rent, in one sentence and as data.
@@ -131,12 +119,15 @@ class Changes:
     """The best row in its GPU's fastest common mode (None: the question fixes the mode), and compiled where predicted.
 
     `if_fast` is the row that ranks first if all train in their fastest mode, if it fits; `larger` that of the smallest
-    larger mini-batch with which a machine holds the limits, where none does with the common one.
+    larger mini-batch with which a machine holds the limits, where none does with the common one. `compiled` is the best
+    row under torch.compile, and then in that mode, too; `compile_s` are the seconds of its first iteration, which
+    compiles: in total times, in no epoch.
     """
 
     fast: ComparisonRow | None = None
     if_fast: ComparisonRow | None = None
-    compiled: Compiled | None = None
+    compiled: Sequence[ComparisonRow] = ()
+    compile_s: float = 0.0
     larger: ComparisonRow | None = None
 
 
@@ -247,14 +238,14 @@ def verdict_of(
 ) -> Verdict:
     """The verdict on ranked rows, best first, the first of which fits; `role_rows` are those of `Roles.positions`."""
     words = _Words(rows, plan, roles, role_rows, changes)
-    best, fitting = words.best, [row for row in rows if row.fits_in_memory]
-    changed, compiled = changes.fast, changes.compiled
+    best, changed = words.best, changes.fast
+    compiled, compiled_fast, *_ = *changes.compiled, None, None
     return Verdict(
         sentence=words.sentence(),
         best=_choice(best),
         holds_wishes=None if best.misses_by is None else best.holds_limits,
         misses_by=best.misses_by,
-        runner_up=_choice(fitting[1]) if len(fitting) > 1 else None,
+        runner_up=_choice(next((row for row in rows if row.fits_in_memory and row is not best), None)),
         measured=_choice(words.rows_by_role.get("measured")),
         cheapest=_choice(words.rows_by_role.get("cheapest")),
         fastest=_choice(words.rows_by_role["fastest"]),
@@ -266,9 +257,9 @@ def verdict_of(
         fast_memory_format=None if changed is None else changed.memory_format,
         fast_ratio=None if changed is None else changed.total_time_h / best.total_time_h,
         best_if_fast=_choice(changes.if_fast),
-        compiled=None if compiled is None else _choice(compiled.row),
-        compiled_fast=None if compiled is None else _choice(compiled.fast),
-        compile_s=None if compiled is None else compiled.compile_s,
+        compiled=_choice(compiled),
+        compiled_fast=_choice(compiled_fast),
+        compile_s=changes.compile_s if compiled else None,
         measuring=words.measuring,
         hints=words.hints(),
     )
@@ -295,7 +286,7 @@ class _Words:
         changes: Changes,
     ) -> None:
         self.rows, self.plan, self.roles, self.changes = rows, plan, roles, changes
-        self.changed, self.if_fast, self.compiled = changes.fast, changes.if_fast, changes.compiled
+        self.changed, self.if_fast = changes.fast, changes.if_fast
         best = self.best = rows[0]
         places = {name: getattr(roles, name) for name in roles.parts}
         self.rows_by_role = {name: role_rows[place] for name, place in places.items() if place is not None}
@@ -404,19 +395,14 @@ class _Words:
 
     def _compile(self) -> tuple[str, str]:
         """What torch.compile gives, as asked and in the fastest mode, where that pays; and what compiling takes."""
-        if self.compiled is None:
-            return "", ""
-        pairs = (
-            ("", self.best, self.compiled.row),
-            ("with mixed precision ", self.changed, self.compiled.fast),
-        )
+        modes, eager_rows = ("", "with mixed precision "), (self.best, self.changed)
         texts = [
             f"{mode}{_span(row)}"
-            for mode, eager, row in pairs
-            if eager and row and row.total_time_h < eager.total_time_h
+            for mode, eager, row in zip(modes, eager_rows, self.changes.compiled, strict=False)
+            if eager and row.total_time_h < eager.total_time_h
         ]
         takes = (
-            f"Compiling takes about {self.compiled.compile_s:.0f} s once; torch.compile was measured only "
+            f"Compiling takes about {self.changes.compile_s:.0f} s once; torch.compile was measured only "
             f"{measured_where()}."
         )
         return (f"torch.compile: {'; '.join(texts)}.", takes) if texts else ("", "")
