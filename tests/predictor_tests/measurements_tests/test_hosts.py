@@ -1,6 +1,7 @@
 """What enqueuing costs: kept as JSON, compared with what a model predicts."""
 
 import pytest
+from case_tables import each_row
 
 from predictor.answers.answer import answer
 from predictor.answers.question import Question
@@ -39,19 +40,9 @@ def test_a_framework_that_was_not_measured_is_refused_with_the_next_step():
         FAST.reference_ms("chainer", 1.2)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("[]", "not a file of"),
-        ("{}", "it lacks 'format_version'"),
-        ("[" * 100_000, "not a file of"),
-        ('{"format_version": 9, "host": "x", "times": []}', "format_version is 9"),
-        ('{"format_version": 1, "host": "x", "times": [{"framework": "torch"}]}', "not a file of"),
-        ("{", "not a file of"),
-    ],
-)
-def test_another_file_is_refused_with_the_next_step(tmp_path, text, why):
-    (tmp_path / "x.json").write_text(text)
+@each_row
+def test_another_file_is_refused_with_the_next_step(tmp_path, text, times, why):
+    (tmp_path / "x.json").write_text(text * times)
     with pytest.raises(SchemaError, match=why):
         read_host(tmp_path / "x.json")
 

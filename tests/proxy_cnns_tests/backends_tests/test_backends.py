@@ -86,14 +86,7 @@ def test_it_names_the_device_and_the_versions(each_framework):
         assert (about["convolutions"], about["batch_norm_and_pooling"]) == ("im2col", "numpy")
 
 
-@pytest.mark.parametrize(
-    ("framework", "mode"),
-    [
-        *(("chainer", {"capture": capture}) for capture in ("eager", "static_graph")),
-        *(("pytorch", mode) for mode in ({}, {"precision": "amp_bf16"}, {"memory_format": "channels_last"})),
-        ("pytorch", {"optimizer": "sgd"}),
-    ],
-)
+@each_row
 def test_a_cnn_trains_in_every_mode_of_a_cpu_which_gives_wall_times_alone(opened, framework, mode):
     backend = opened(framework).backend
     prepared = backend.prepare(whole(framework, **mode))
