@@ -266,6 +266,28 @@ def squeeze_excitation(
     return net.multiply(x, factors, f"{name}.multiply")
 
 
+def inverted_bottleneck(
+    net: NetBuilder,
+    x: FeatureMap,
+    name: str,
+    inner: int,
+    channels: int,
+    kernel: int,
+    stride: int,
+    activation: str = "relu",
+    excitation: tuple[int, str, str] | None = None,
+) -> FeatureMap:
+    """Expansion to `inner` channels, a depthwise convolution, and a projection to `channels` (arXiv:1801.04381).
+
+    `excitation`: squeezed channels, activation and gate of a squeeze-and-excitation before the projection.
+    """
+    y = x if inner == x.channels else net.conv_norm(x, f"{name}.expand", inner, 1, activation=activation)
+    y = net.conv_norm(y, f"{name}.depthwise", inner, kernel, stride, groups=inner, activation=activation)
+    if excitation is not None:
+        y = squeeze_excitation(net, y, f"{name}.se", *excitation)
+    return net.conv_norm(y, f"{name}.project", channels, 1, activation=None)
+
+
 def classify(net: NetBuilder, x: FeatureMap, classes: int, dropout: bool = False) -> FeatureMap:
     """Global average, as a vector, with dropout if asked for, through one dense layer."""
     x = net.flatten(net.adaptive_avg_pool(x))

@@ -16,7 +16,15 @@ def convnext(net: NetBuilder, blocks: tuple[int, ...], channels: int, classes: i
             x = _norm_2d(net, x, f"downsample{stage}.norm")
             x = net.conv(x, f"downsample{stage}", 2 * x.channels, 2, stride=2)
         for i in range(count):
-            x = _block(net, x, f"stage{stage}.{i}", dropped=(stage, i) != (1, 0))
+            name = f"stage{stage}.{i}"
+            y = net.conv(x, f"{name}.depthwise", x.channels, 7, padding=3, groups=x.channels)
+            y = net.layer_norm(net.permute(y, f"{name}.to_nhwc"), f"{name}.norm")
+            y = net.activation(net.linear(y, f"{name}.fc1", 4 * x.channels), f"{name}.gelu", "gelu")
+            y = net.permute(net.linear(y, f"{name}.fc2", x.channels), f"{name}.to_nchw")
+            y = net.layer_scale(y, f"{name}.layer_scale")
+            if (stage, i) != (1, 0):
+                y = net.stochastic_depth(y, f"{name}.stochastic_depth")
+            x = net.add(y, x, f"{name}.add")
     x = net.flatten(_norm_2d(net, net.adaptive_avg_pool(x), "norm"))
     net.linear(x, "fc", classes)
 
@@ -24,14 +32,3 @@ def convnext(net: NetBuilder, blocks: tuple[int, ...], channels: int, classes: i
 def _norm_2d(net: NetBuilder, x: FeatureMap, name: str) -> FeatureMap:
     x = net.permute(x, f"{name}.to_nhwc")
     return net.permute(net.layer_norm(x, name), f"{name}.to_nchw")
-
-
-def _block(net: NetBuilder, x: FeatureMap, name: str, dropped: bool) -> FeatureMap:
-    y = net.conv(x, f"{name}.depthwise", x.channels, 7, padding=3, groups=x.channels)
-    y = net.layer_norm(net.permute(y, f"{name}.to_nhwc"), f"{name}.norm")
-    y = net.activation(net.linear(y, f"{name}.fc1", 4 * x.channels), f"{name}.gelu", "gelu")
-    y = net.permute(net.linear(y, f"{name}.fc2", x.channels), f"{name}.to_nchw")
-    y = net.layer_scale(y, f"{name}.layer_scale")
-    if dropped:
-        y = net.stochastic_depth(y, f"{name}.stochastic_depth")
-    return net.add(y, x, f"{name}.add")

@@ -27,22 +27,17 @@ def densenet(
         x = net.conv_norm(net.image, "conv0", stem_channels, 7, stride=2)
         x = net.max_pool(x, "pool0", 3, 2, padding=1)
     for number, count in enumerate(layers, start=1):
-        x = _dense_block(net, x, f"denseblock{number}", count, growth_rate)
+        name, features = f"denseblock{number}", [x]
+        for i in range(1, count + 1):
+            y = net.concat(features, f"{name}.{i}.concat")
+            y = _norm_relu_conv(net, y, f"{name}.{i}.conv1", _BOTTLENECK * growth_rate, 1)
+            features.append(_norm_relu_conv(net, y, f"{name}.{i}.conv2", growth_rate, 3))
+        x = net.concat(features, f"{name}.concat")
         if number < len(layers):
             x = _norm_relu_conv(net, x, f"transition{number}", x.channels // 2, 1)
             x = net.avg_pool(x, f"transition{number}.pool", 2, 2)
     x = net.activation(net.batch_norm(x, "norm5"), "relu5")
     classify(net, x, classes)
-
-
-def _dense_block(net: NetBuilder, x: FeatureMap, name: str, layers: int, growth_rate: int) -> FeatureMap:
-    features = [x]
-    for i in range(1, layers + 1):
-        layer = f"{name}.{i}"
-        y = net.concat(features, f"{layer}.concat")
-        y = _norm_relu_conv(net, y, f"{layer}.conv1", _BOTTLENECK * growth_rate, 1)
-        features.append(_norm_relu_conv(net, y, f"{layer}.conv2", growth_rate, 3))
-    return net.concat(features, f"{name}.concat")
 
 
 def _norm_relu_conv(net: NetBuilder, x: FeatureMap, name: str, channels: int, kernel: int) -> FeatureMap:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
-from predictor.cnns.builder import FeatureMap, NetBuilder, classify, make_divisible, squeeze_excitation
+from predictor.cnns.builder import FeatureMap, NetBuilder, classify, inverted_bottleneck, make_divisible
 
 
 class _Stage(NamedTuple):
@@ -57,36 +57,19 @@ def _stages(net: NetBuilder, stages: Sequence[_Stage], stem: int) -> FeatureMap:
     x = net.conv_norm(net.image, "conv1", stem, 3, stride=2, activation="silu")
     for number, stage in enumerate(stages, start=1):
         for i in range(stage.blocks):
-            block = stage if i == 0 else stage._replace(stride=1)
-            x = _block(net, x, f"stage{number}.{i}", block, dropped=(number, i) != (1, 0))
+            block, name = stage if i == 0 else stage._replace(stride=1), f"stage{number}.{i}"
+            inner = make_divisible(x.channels * block.expansion)
+            of_block = block.channels, block.kernel, block.stride
+            if not block.fused:
+                squeezing = max(1, x.channels // 4), "silu", "sigmoid"
+                y = inverted_bottleneck(net, x, name, inner, *of_block, "silu", squeezing)
+            elif inner == x.channels:
+                y = net.conv_norm(x, f"{name}.conv", *of_block, activation="silu")
+            else:
+                y = net.conv_norm(x, f"{name}.expand", inner, *of_block[1:], activation="silu")
+                y = net.conv_norm(y, f"{name}.project", block.channels, 1, activation=None)
+            if block.stride == 1 and x.channels == block.channels:
+                y = y if (number, i) == (1, 0) else net.stochastic_depth(y, f"{name}.stochastic_depth")
+                y = net.add(y, x, f"{name}.add")
+            x = y
     return x
-
-
-def _block(net: NetBuilder, x: FeatureMap, name: str, block: _Stage, dropped: bool) -> FeatureMap:
-    y = (_fused if block.fused else _inverted)(net, x, name, block)
-    if block.stride != 1 or x.channels != block.channels:
-        return y
-    if dropped:
-        y = net.stochastic_depth(y, f"{name}.stochastic_depth")
-    return net.add(y, x, f"{name}.add")
-
-
-def _inverted(net: NetBuilder, x: FeatureMap, name: str, block: _Stage) -> FeatureMap:
-    y, inner = x, make_divisible(x.channels * block.expansion)
-    if inner != x.channels:
-        y = net.conv_norm(y, f"{name}.expand", inner, 1, activation="silu")
-    y = net.conv_norm(
-        y, f"{name}.depthwise", inner, block.kernel, stride=block.stride, groups=inner, activation="silu"
-    )
-    y = squeeze_excitation(net, y, f"{name}.se", max(1, x.channels // 4), activation="silu")
-    return net.conv_norm(y, f"{name}.project", block.channels, 1, activation=None)
-
-
-def _fused(net: NetBuilder, x: FeatureMap, name: str, block: _Stage) -> FeatureMap:
-    inner = make_divisible(x.channels * block.expansion)
-    if inner == x.channels:
-        return net.conv_norm(
-            x, f"{name}.conv", block.channels, block.kernel, stride=block.stride, activation="silu"
-        )
-    y = net.conv_norm(x, f"{name}.expand", inner, block.kernel, stride=block.stride, activation="silu")
-    return net.conv_norm(y, f"{name}.project", block.channels, 1, activation=None)

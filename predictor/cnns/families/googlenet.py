@@ -6,7 +6,7 @@ was ported from.
 
 from collections.abc import Mapping, Sequence
 
-from predictor.cnns.builder import FeatureMap, NetBuilder, classify
+from predictor.cnns.builder import NetBuilder, classify
 
 
 def googlenet(net: NetBuilder, modules: Mapping[str, Sequence[int]], classes: int = 1000) -> None:
@@ -23,17 +23,12 @@ def googlenet(net: NetBuilder, modules: Mapping[str, Sequence[int]], classes: in
             x = net.max_pool(x, "maxpool3", 3, 2, ceil=True)
         if module == "5a":
             x = net.max_pool(x, "maxpool4", 2, 2, ceil=True)
-        x = _inception(net, x, f"inception{module}", channels)
+        name, (single, reduced3, full3, reduced5, full5, pooled) = f"inception{module}", channels
+        branches = [net.conv_norm(x, f"{name}.branch1", single, 1)]
+        for branch, reduced, full in (("branch2", reduced3, full3), ("branch3", reduced5, full5)):
+            y = net.conv_norm(x, f"{name}.{branch}.0", reduced, 1)
+            branches.append(net.conv_norm(y, f"{name}.{branch}.1", full, 3))
+        y = net.max_pool(x, f"{name}.branch4.0", 3, 1, padding=1, ceil=True)
+        branches.append(net.conv_norm(y, f"{name}.branch4.1", pooled, 1))
+        x = net.concat(branches, f"{name}.concat")
     classify(net, x, classes, dropout=True)
-
-
-def _inception(net: NetBuilder, x: FeatureMap, name: str, channels: Sequence[int]) -> FeatureMap:
-    single, reduced3, full3, reduced5, full5, pooled = channels
-    branch1 = net.conv_norm(x, f"{name}.branch1", single, 1)
-    branch2 = net.conv_norm(x, f"{name}.branch2.0", reduced3, 1)
-    branch2 = net.conv_norm(branch2, f"{name}.branch2.1", full3, 3)
-    branch3 = net.conv_norm(x, f"{name}.branch3.0", reduced5, 1)
-    branch3 = net.conv_norm(branch3, f"{name}.branch3.1", full5, 3)
-    branch4 = net.max_pool(x, f"{name}.branch4.0", 3, 1, padding=1, ceil=True)
-    branch4 = net.conv_norm(branch4, f"{name}.branch4.1", pooled, 1)
-    return net.concat((branch1, branch2, branch3, branch4), f"{name}.concat")

@@ -16,7 +16,13 @@ _ROW, _COLUMN = (1, 7), (7, 1)
 
 def inception_v3(net: NetBuilder, classes: int = 1000) -> None:
     """Eleven modules of parallel branches, with factorized 7 x 7 and 3 x 3 convolutions."""
-    x = _stem(net)
+    x = net.conv_norm(net.image, "conv1a", 32, 3, stride=2, padding=0)
+    x = net.conv_norm(x, "conv2a", 32, 3, padding=0)
+    x = net.conv_norm(x, "conv2b", 64, 3)
+    x = net.max_pool(x, "maxpool1", 3, 2)
+    x = net.conv_norm(x, "conv3b", 80, 1)
+    x = net.conv_norm(x, "conv4a", 192, 3, padding=0)
+    x = net.max_pool(x, "maxpool2", 3, 2)
     for name, pooled in (("5b", 32), ("5c", 64), ("5d", 64)):
         double: Sequence[_Convolution] = ((64, 1), (96, 3), (96, 3))
         branches = {"1x1": ((64, 1),), "5x5": ((48, 1), (64, 5)), "3x3dbl": double}
@@ -34,16 +40,6 @@ def inception_v3(net: NetBuilder, classes: int = 1000) -> None:
         x = _module(net, x, f"mixed{name}", branches, 192)
     x = net.flatten(net.dropout(net.adaptive_avg_pool(x), "dropout"))
     net.linear(x, "fc", classes)
-
-
-def _stem(net: NetBuilder) -> FeatureMap:
-    x = net.conv_norm(net.image, "conv1a", 32, 3, stride=2, padding=0)
-    x = net.conv_norm(x, "conv2a", 32, 3, padding=0)
-    x = net.conv_norm(x, "conv2b", 64, 3)
-    x = net.max_pool(x, "maxpool1", 3, 2)
-    x = net.conv_norm(x, "conv3b", 80, 1)
-    x = net.conv_norm(x, "conv4a", 192, 3, padding=0)
-    return net.max_pool(x, "maxpool2", 3, 2)
 
 
 def _module(
@@ -92,7 +88,14 @@ def _end(net: NetBuilder, x: FeatureMap, name: str, channels: int, kind: Pair | 
 
 def inception_v4(net: NetBuilder, classes: int = 1000) -> None:
     """A stem that branches three times, and 4 + 7 + 3 modules between two reductions."""
-    x = _stem_v4(net)
+    x = net.conv_norm(net.image, "stem.1", 32, 3, stride=2, padding=0)
+    x = net.conv_norm(x, "stem.2", 32, 3, padding=0)
+    x = net.conv_norm(x, "stem.3", 64, 3)
+    x = _with_pool(net, x, "stem.4", _end(net, x, "stem.4", 96, "shrink"))
+    short = net.conv_norm(_chain(net, x, "stem.5", (64, 1)), "stem.5.3x3", 96, 3, padding=0)
+    long = _chain(net, x, "stem.5.7x7", (64, 1), (64, (1, 7)), (64, (7, 1)))
+    x = net.concat([short, net.conv_norm(long, "stem.5.7x7.3x3", 96, 3, padding=0)], "stem.5.concat")
+    x = _with_pool(net, x, "stem.6", _end(net, x, "stem.6", 192, "shrink"))
     for i in range(4):
         double: Sequence[_Convolution] = ((64, 1), (96, 3), (96, 3))
         branches = {"1x1": ((96, 1),), "3x3": ((64, 1), (96, 3)), "3x3dbl": double}
@@ -118,14 +121,3 @@ def inception_v4(net: NetBuilder, classes: int = 1000) -> None:
 def _with_pool(net: NetBuilder, x: FeatureMap, name: str, *branches: FeatureMap) -> FeatureMap:
     """Branches that halve the size, beside the maximum of the same windows."""
     return net.concat([*branches, net.max_pool(x, f"{name}.pool", 3, 2)], f"{name}.concat")
-
-
-def _stem_v4(net: NetBuilder) -> FeatureMap:
-    x = net.conv_norm(net.image, "stem.1", 32, 3, stride=2, padding=0)
-    x = net.conv_norm(x, "stem.2", 32, 3, padding=0)
-    x = net.conv_norm(x, "stem.3", 64, 3)
-    x = _with_pool(net, x, "stem.4", _end(net, x, "stem.4", 96, "shrink"))
-    short = net.conv_norm(_chain(net, x, "stem.5", (64, 1)), "stem.5.3x3", 96, 3, padding=0)
-    long = _chain(net, x, "stem.5.7x7", (64, 1), (64, (1, 7)), (64, (7, 1)))
-    x = net.concat([short, net.conv_norm(long, "stem.5.7x7.3x3", 96, 3, padding=0)], "stem.5.concat")
-    return _with_pool(net, x, "stem.6", _end(net, x, "stem.6", 192, "shrink"))

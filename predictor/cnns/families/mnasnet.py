@@ -1,6 +1,6 @@
 """MNASNet-B1 at several widths (Tan et al., arXiv:1807.11626)."""
 
-from predictor.cnns.builder import FeatureMap, NetBuilder, make_divisible
+from predictor.cnns.builder import NetBuilder, inverted_bottleneck, make_divisible
 
 _STAGES = (
     (24, 3, 2, 3, 3),
@@ -20,19 +20,10 @@ def mnasnet(net: NetBuilder, width: float, classes: int = 1000) -> None:
     x = net.conv_norm(x, "depthwise", stem, 3, groups=stem)
     x = net.conv_norm(x, "project", make_divisible(16 * width), 1, activation=None)
     for stage, (channels, kernel, first_stride, expansion, count) in enumerate(_STAGES, start=1):
+        out_channels = make_divisible(channels * width)
         for i in range(count):
-            stride = first_stride if i == 0 else 1
-            name = f"stage{stage}.{i}"
-            x = _block(net, x, name, make_divisible(channels * width), kernel, stride, expansion)
+            name, stride = f"stage{stage}.{i}", first_stride if i == 0 else 1
+            y = inverted_bottleneck(net, x, name, expansion * x.channels, out_channels, kernel, stride)
+            x = net.add(y, x, f"{name}.add") if stride == 1 and x.channels == out_channels else y
     x = net.conv_norm(x, "conv_last", 1280, 1)
     net.linear(net.dropout(net.adaptive_avg_pool(x, "mean"), "dropout"), "fc", classes)
-
-
-def _block(
-    net: NetBuilder, x: FeatureMap, name: str, channels: int, kernel: int, stride: int, expansion: int
-) -> FeatureMap:
-    inner = expansion * x.channels
-    y = net.conv_norm(x, f"{name}.expand", inner, 1)
-    y = net.conv_norm(y, f"{name}.depthwise", inner, kernel, stride=stride, groups=inner)
-    y = net.conv_norm(y, f"{name}.project", channels, 1, activation=None)
-    return net.add(y, x, f"{name}.add") if stride == 1 and x.channels == channels else y

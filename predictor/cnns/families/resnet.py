@@ -73,29 +73,13 @@ def _stages(
             name, stride = f"layer{stage}.{i}", 2 if stage > 1 and i == 0 else 1
             if bottleneck:
                 inner = channels * width // 64 * groups
-                x = _bottleneck(net, x, name, inner, 4 * channels, stride, groups)
+                y = net.conv_norm(x, f"{name}.conv1", inner, 1)
+                y = net.conv_norm(y, f"{name}.conv2", inner, 3, stride=stride, groups=groups)
+                y = net.conv_norm(y, f"{name}.conv3", 4 * channels, 1, activation=None)
             else:
-                x = _basic(net, x, name, channels, stride)
+                y = net.conv_norm(x, f"{name}.conv1", channels, 3, stride=stride)
+                y = net.conv_norm(y, f"{name}.conv2", channels, 3, activation=None)
+            if stride != 1 or x.channels != y.channels:  # the shortcut is projected
+                x = net.conv_norm(x, f"{name}.downsample", y.channels, 1, stride=stride, activation=None)
+            x = net.activation(net.add(y, x, f"{name}.add"), f"{name}.relu")
     return x
-
-
-def _basic(net: NetBuilder, x: FeatureMap, name: str, channels: int, stride: int) -> FeatureMap:
-    y = net.conv_norm(x, f"{name}.conv1", channels, 3, stride=stride)
-    y = net.conv_norm(y, f"{name}.conv2", channels, 3, activation=None)
-    return _residual(net, x, y, name, stride)
-
-
-def _bottleneck(
-    net: NetBuilder, x: FeatureMap, name: str, inner: int, channels: int, stride: int, groups: int
-) -> FeatureMap:
-    y = net.conv_norm(x, f"{name}.conv1", inner, 1)
-    y = net.conv_norm(y, f"{name}.conv2", inner, 3, stride=stride, groups=groups)
-    y = net.conv_norm(y, f"{name}.conv3", channels, 1, activation=None)
-    return _residual(net, x, y, name, stride)
-
-
-def _residual(net: NetBuilder, x: FeatureMap, y: FeatureMap, name: str, stride: int) -> FeatureMap:
-    """Add the shortcut, projected where the shape changes, and rectify."""
-    if stride != 1 or x.channels != y.channels:
-        x = net.conv_norm(x, f"{name}.downsample", y.channels, 1, stride=stride, activation=None)
-    return net.activation(net.add(y, x, f"{name}.add"), f"{name}.relu")

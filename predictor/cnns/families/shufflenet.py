@@ -1,6 +1,6 @@
 """ShuffleNet v2 (Ma et al., arXiv:1807.11164). A chunk of channels is a view; the shuffle is a copy."""
 
-from predictor.cnns.builder import FeatureMap, NetBuilder
+from predictor.cnns.builder import NetBuilder
 
 _STEM_CHANNELS = 24
 _BLOCKS = (4, 8, 4)
@@ -19,23 +19,15 @@ def shufflenet_v2(
         x = net.max_pool(x, "maxpool", 3, 2, padding=1)
     for stage, (channels, count) in enumerate(zip(stage_channels, _BLOCKS, strict=True), start=2):
         for i in range(count):
-            x = _unit(net, x, f"stage{stage}.{i}", channels // 2, first=i == 0)
+            name, half, stride = f"stage{stage}.{i}", channels // 2, 1 if i else 2
+            left = right = x.part(half) if i else x
+            if i == 0:
+                own, n = f"{name}.branch1.depthwise", x.channels
+                left = net.conv_norm(left, own, n, 3, stride, groups=n, activation=None)
+                left = net.conv_norm(left, f"{name}.branch1.project", half, 1)
+            right, own = net.conv_norm(right, f"{name}.branch2.expand", half, 1), f"{name}.branch2.depthwise"
+            right = net.conv_norm(right, own, half, 3, stride, groups=half, activation=None)
+            right = net.conv_norm(right, f"{name}.branch2.project", half, 1)
+            x = net.permute(net.concat((left, right), f"{name}.concat"), f"{name}.shuffle")
     x = net.conv_norm(x, "conv5", last_channels, 1)
     net.linear(net.adaptive_avg_pool(x, "mean"), "fc", classes)
-
-
-def _unit(net: NetBuilder, x: FeatureMap, name: str, half: int, first: bool) -> FeatureMap:
-    if first:
-        left = net.conv_norm(
-            x, f"{name}.branch1.depthwise", x.channels, 3, stride=2, groups=x.channels, activation=None
-        )
-        left, right = net.conv_norm(left, f"{name}.branch1.project", half, 1), x
-    else:
-        left = right = x.part(half)
-    right = net.conv_norm(right, f"{name}.branch2.expand", half, 1)
-    stride = 2 if first else 1
-    right = net.conv_norm(
-        right, f"{name}.branch2.depthwise", half, 3, stride=stride, groups=half, activation=None
-    )
-    right = net.conv_norm(right, f"{name}.branch2.project", half, 1)
-    return net.permute(net.concat((left, right), f"{name}.concat"), f"{name}.shuffle")

@@ -1,6 +1,6 @@
 """SqueezeNet 1.0 and 1.1 (Iandola et al., arXiv:1602.07360)."""
 
-from predictor.cnns.builder import FeatureMap, NetBuilder
+from predictor.cnns.builder import NetBuilder
 
 _SQUEEZED = (16, 16, 32, 32, 48, 48, 64, 64)
 """Channels of the squeeze convolutions; each expands to four times as many in 1 x 1 and in 3 x 3."""
@@ -14,19 +14,12 @@ def squeezenet(
     for number, squeezed in enumerate(_SQUEEZED, start=2):
         if number in pool_before:
             x = net.max_pool(x, f"pool{number - 1}", 3, 2, ceil=True)
-        x = _fire(net, x, f"fire{number}", squeezed)
+        x = net.conv(x, f"fire{number}.squeeze", squeezed, 1)
+        x, expanded = net.activation(x, f"fire{number}.squeeze.relu"), []
+        for name, kernel in ((f"fire{number}.expand1x1", 1), (f"fire{number}.expand3x3", 3)):
+            y = net.conv(x, name, 4 * squeezed, kernel, padding=kernel // 2)
+            expanded.append(net.activation(y, f"{name}.relu"))
+        x = net.concat(expanded, f"fire{number}.concat")
     x = net.conv(net.dropout(x, "dropout"), "conv10", classes, 1)
     x = net.activation(x, "conv10.relu")
     net.flatten(net.adaptive_avg_pool(x))
-
-
-def _fire(net: NetBuilder, x: FeatureMap, name: str, squeezed: int) -> FeatureMap:
-    x = net.activation(net.conv(x, f"{name}.squeeze", squeezed, 1), f"{name}.squeeze.relu")
-    expanded = [
-        net.activation(
-            net.conv(x, f"{name}.{branch}", 4 * squeezed, kernel, padding=kernel // 2),
-            f"{name}.{branch}.relu",
-        )
-        for branch, kernel in (("expand1x1", 1), ("expand3x3", 3))
-    ]
-    return net.concat(expanded, f"{name}.concat")
