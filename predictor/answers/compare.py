@@ -677,7 +677,7 @@ class Comparer:
             **{f"total_{name}": again * numbers[_TRIALS[name]] for name in (*ENERGIES, *CO2)},
             "interruption_h": nothing if interrupted is None else (time_h - plan.setup_h - work_h).tolist(),
             "checkpoint_minutes": nothing if interrupted is None else [60.0 * interrupted.interval_h] * n,
-            **dict.fromkeys(("rank", "speedup", "cost_ratio", *_FAST, *_OF_OTHERS), nothing),
+            **dict.fromkeys(("rank", "speedup", "cost_ratio", *_FAST, *_BESIDE), nothing),
             "pareto": [False] * n,
         }
         if not others:
@@ -691,7 +691,7 @@ class Comparer:
         one_h = np.where(is_alike, math.nan, one_h)
         of_fastest = (fastest[name][n:].tolist() for name in ("batch_size", EPOCH_TIMES[0]))
         of_others = gain, one_h, on_asked.billed_usd(one_h), *of_fastest
-        return columns | dict(zip(_OF_OTHERS, of_others, strict=True))
+        return columns | dict(zip(_BESIDE, of_others, strict=True))
 
     def scope(self, answers: GpuAnswers) -> str:
         """What the answers include and exclude."""
@@ -717,10 +717,7 @@ _TRIALS = {name: f"trials_{name}" for name in (*EPOCH_TIMES, *ENERGIES, *CO2)}
 
 _FAST = tuple(column.name for column in fields(ComparisonRow) if column.name.startswith("fast_"))
 _NAMES = tuple(column.name for column in fields(ComparisonRow))
-_OF_OTHERS = (
-    *("packing_gain", "one_gpu_time_h", "one_gpu_cost_usd"),
-    *("fastest_batch_size", "fastest_epoch_time_s"),
-)
+_BESIDE = "packing_gain", "one_gpu_time_h", "one_gpu_cost_usd", "fastest_batch_size", "fastest_epoch_time_s"
 
 
 class Rows(Sequence[ComparisonRow]):

@@ -274,7 +274,8 @@ class Model(Epochs):
         converted = self._anchors_in_known_mode(derived, question, mode)
         bases = self.forecasts(table, in_known_mode, batches, converted, question.method, host)
         plain = self.forecasts(table, in_known_mode, batches, host=host) if converted else bases
-        shares = self._host_shares(derived, question, gpus, mode)
+        by_default = plain if converted or question.method == "auto" else None
+        shares = self._host_shares(derived, question, in_known_mode, mode, by_default)
         return Forecasts.of(bases).changed(
             lambda i, base: derived.forecast(
                 base, table, gpus[i], mode, batches, shares[i], uncorrected=plain[i]
@@ -282,18 +283,19 @@ class Model(Epochs):
         )
 
     def _host_shares(
-        self, derived: DerivedMode, question: _Question, gpus: Sequence[Gpu], mode: Mode
+        self,
+        derived: DerivedMode,
+        question: _Question,
+        known: list[tuple[Gpu, Mode]],
+        mode: Mode,
+        bases: Sequence[IterationForecast] | None,
     ) -> list[float]:
-        """Host time in `derived.own_mode` over that in its `known_mode`, for each GPU."""
-        own = [(gpu, derived.own_mode(mode)) for gpu in gpus]
-        in_known_mode = [(gpu, derived.known_mode(question.table, gpu, mode)) for gpu in gpus]
-        if own == in_known_mode or mode.replays:
-            return [1.0] * len(gpus)
-        own_answers, known_answers = (
-            self.forecasts(question.table, devices, [1], host=question.host)
-            for devices in (own, in_known_mode)
-        )
-        pairs = zip(own_answers, known_answers, strict=True)
+        """Host time, of any batch size, in `derived.own_mode` over that on `known`, of which there may be `bases`."""
+        own = [(gpu, derived.own_mode(mode)) for gpu, _ in known]
+        if own == known or mode.replays:
+            return [1.0] * len(known)
+        bases = bases or self.forecasts(question.table, known, [1], host=question.host)
+        pairs = zip(self.forecasts(question.table, own, [1], host=question.host), bases, strict=True)
         return [float(answer.host_time_ms[0] / base.host_time_ms[0]) for answer, base in pairs]
 
     def _anchors_in_known_mode(self, derived: DerivedMode, question: _Question, mode: Mode) -> list[Anchor]:
@@ -308,7 +310,7 @@ class Model(Epochs):
             start = derived.known_mode(table, gpu, run_mode)
             batches = np.array([float(anchors[position].batch_size) for position in own])
             base = self.forecast(table, gpu, start, batches, (), "auto", question.host)
-            (share,) = self._host_shares(derived, question, [gpu], run_mode)
+            (share,) = self._host_shares(derived, question, [(gpu, start)], run_mode, [base])
             changed = derived.forecast(base, table, gpu, run_mode, batches, share)
             ratios = changed.iteration_time_ms / base.iteration_time_ms
             for position, ratio in zip(own, ratios.tolist(), strict=True):
