@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.arrays import Array, distinct_values, sums_in_order, weighted_sums
+from predictor.arrays import Array, sums_in_order, weighted_sums
 from predictor.catalogue.devices import Rates
 from predictor.errors import ArtifactError
 from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
@@ -83,17 +83,12 @@ def filled(at: Array, values: Array) -> Array:
 
 def between(at: Array, new_at: Array, values: Array) -> Array:
     """Piecewise linear, constant beyond the ends; values (n, len(at)), `new_at` (m,) or (n, m) -> (n, m)."""
-    left, right = _sides(at, new_at)
+    left, right = sides(at, new_at)
     return _joined(values, left, right, _share(at, new_at, left, right))
 
 
-def needed(at: Array, new_at: Array) -> NDArray[np.intp]:
-    """Positions in `at` that `between` reads."""
-    return distinct_values(np.concatenate(_sides(at, new_at), axis=None))
-
-
-def _sides(at: Array, new_at: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Positions in `at` on both sides of each of `new_at`, the same on one of `at` and beyond all."""
+def sides(at: Array, new_at: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Positions in `at` on both sides of each of `new_at`, which `between` reads; the same on one and beyond all."""
     right = np.minimum(np.searchsorted(at, new_at), at.size - 1)
     return np.where((new_at >= at[right]) | (right == 0), right, right - 1), right
 

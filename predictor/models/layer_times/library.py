@@ -334,14 +334,19 @@ class OperatorLibrary:
         if self.base is None and lookup.wide:
             log_ratio[lookup.wide] += self._of_operations(lookup, np.broadcast_to(batches, log_ratio.shape))
         if lookup.missed is not None:
-            of_neighbours = _rows_of(log_sizes, np.repeat(np.arange(new.size), near.rows.shape[1]))
-            missed = interpolation.between(self._log_sizes, of_neighbours, lookup.missed)
+            at_neighbours = _rows_of(log_sizes, np.repeat(np.arange(new.size), near.rows.shape[1]))
+            missed = interpolation.between(self._log_sizes, at_neighbours, lookup.missed)
             closeness = 1.0 / (1.0 + (near.distance[:, None] / _REACH) ** 2)
             by_trees = by_trees + closeness * near.mean(np.clip(missed, -_CLIFF, _CLIFF))
         log_ratio = np.where(lookup.forest[new, None] == _NO_FOREST, log_ratio, by_trees)
         host, shape = lookup.host_ms[new], np.repeat(lookup.shape[new, None], batches.shape[1], axis=1)
-        share = weighted_sums(near.weights, self._beyond(near.rows, log_sizes[:, None]).astype(float))
-        beyond = np.where(np.abs(share) > 0.5, np.sign(share), 0).astype(np.int8)
+        of_neighbours, beyond = (
+            self._beyond(near.rows, log_sizes[:, None]),
+            np.zeros(shape.shape, dtype=np.int8),
+        )
+        ends = np.flatnonzero(of_neighbours.any(axis=(0, 1)))
+        share = weighted_sums(near.weights, of_neighbours[..., ends].astype(float))
+        beyond[:, ends] = np.where(np.abs(share) > 0.5, np.sign(share), 0)
         batches, log_sizes = (np.broadcast_to(sizes, shape.shape) for sizes in (batches, log_sizes))
         for i in np.flatnonzero(near.distance == np.inf):
             # A base knows the type; what corrects other types says nothing of this one.
@@ -392,7 +397,10 @@ class OperatorLibrary:
         at = np.log(self.usual_sizes)
         answers = interpolation.between(at, asked, lookup.trees[positions])
         if np.isnan(answers).any():
-            self._read_trees(lookup, positions, interpolation.needed(at, asked))
+            wanted = np.zeros(lookup.trees.shape, dtype=bool)
+            for side in interpolation.sides(at, asked):
+                wanted[positions[:, None], side] = True
+            self._read_trees(lookup, wanted & np.isnan(lookup.trees))
             answers = interpolation.between(at, asked, lookup.trees[positions])
         for i in np.flatnonzero(lookup.forest[positions] == _HIDDEN):
             expected = self.hidden[lookup.operators[int(positions[i])]]
@@ -401,11 +409,8 @@ class OperatorLibrary:
             answers[i] = interpolation.between(at_known, asked[i % len(asked)], expected[None, known])[0]
         return answers
 
-    def _read_trees(self, lookup: _Lookup, positions: NDArray[np.intp], sizes: NDArray[np.intp]) -> None:
-        """Let the trees predict operators at these of the usual batch sizes, where they have not yet."""
-        wanted = np.zeros(lookup.trees.shape, dtype=bool)
-        wanted[np.ix_(positions, sizes)] = True
-        wanted &= np.isnan(lookup.trees)
+    def _read_trees(self, lookup: _Lookup, wanted: NDArray[np.bool_]) -> None:
+        """Let the trees predict operators at usual batch sizes, where wanted, (n_operators, n_usual_sizes)."""
         for number, trees in enumerate(self.forests.values()):
             lacking = wanted & (lookup.forest == number)[:, None]
             rows, sizes = np.flatnonzero(lacking.any(axis=1)), np.flatnonzero(lacking.any(axis=0))
