@@ -5,8 +5,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import parent_process
@@ -43,8 +43,6 @@ ROUTERS: dict[str, APIRouter] = {
     "pages": pages.router,
 }
 """Every resource of the service; one more is one line, a question that one call answers a function of `advice`."""
-
-_TURN_S = 0.0005  # of a thread while another waits: a tenth of Python's default, for a few percent of the model's rate
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -137,24 +135,12 @@ def _end_with_parent() -> None:
     Thread(target=end, name="epochcast-parent", daemon=True).start()
 
 
-@contextmanager
-def _threads_take_short_turns() -> Iterator[None]:
-    """Shorten threads' turns, so that the event loop soon gets Python's lock while the model computes in a thread.
-
-    Reading a request, writing its answer and its line in the log each give the lock away, and each wait for it then.
-    """
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_TURN_S)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
-
-
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Watch the model's file while the service runs; close the store at its end."""
-    with logging_json(app.state.settings.log_level), _threads_take_short_turns():
+    before_s = sys.getswitchinterval()
+    with logging_json(app.state.settings.log_level):
+        sys.setswitchinterval(0.0005)  # of a thread while the event loop waits: a tenth of usual
         warn_of_unused_settings()
         await asyncio.to_thread(_warm_up, app.state.serving)
         _end_with_parent()
@@ -163,5 +149,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         watch.cancel()
         await asyncio.gather(watch, return_exceptions=True)
+        sys.setswitchinterval(before_s)
         if app.state.store is not None:
             app.state.store.dispose()

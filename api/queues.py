@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from cachetools import LRUCache
 from fastapi import HTTPException
@@ -22,9 +22,16 @@ from predictor.stopping import stopped_by
 
 _MOST_CLIENTS = 20_000  # whose time is remembered
 _LAST_CALLS = 16  # whose mean time says how long others will take
+_QUICK_S = 0.005  # of processor time, in which the event loop may do nothing else
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class OfKind(partial[T]):
+    """A call that takes about as long as others of its `kind`; None: nobody knows."""
+
+    kind: Hashable = None
 
 
 class Queue:
@@ -39,6 +46,9 @@ class Queue:
     `per_client_running`, `per_client_waiting`: of these, how many one client may have; all that run, and half of those
     that wait. `most_work_s`: processor time of one call: one that takes longer is refused, and one that nobody waits
     for any more ends, at its next `predictor.stopping.check_stop`.
+
+    A call whose kind was quick the last time runs on the event loop in its turn: a thread beside the event loop and the
+    loop wait for Python's lock again and again and move from core to core, which takes half as long as such a call.
     """
 
     def __init__(
@@ -57,18 +67,16 @@ class Queue:
         self._threads = ThreadPoolExecutor(at_once, "epochcast-queue")
         self._last_s: deque[float] = deque(maxlen=_LAST_CALLS)
         self._running: Counter[Hashable] = Counter()
-        self._turns: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
+        self._turns: OrderedDict[Hashable, dict[asyncio.Future[Any], Callable[[], None]]] = OrderedDict()
+        self._kinds_s: LRUCache[Hashable, float] = LRUCache(1000)  # their last time
         self._taken_s: LRUCache[Hashable, float] = LRUCache(_MOST_CLIENTS)
         self._least_s = 0.0  # taken by whoever had the last turn: others count as having taken as much
 
     def full_for(self, client: Hashable) -> bool:
         """Whether a call of this client would be refused now."""
-        if self._runs_at_once(client):
-            return False
-        mine = len(self._turns.get(client, ()))
-        if mine >= self._per_client_waiting:
-            return True
-        return self._is_full() and max(map(len, self._turns.values()), default=0) <= mine + 1
+        mine, most = len(self._turns.get(client, ())), max(map(len, self._turns.values()), default=0)
+        has_no_place = mine >= self._per_client_waiting or (self._is_full() and most <= mine + 1)
+        return has_no_place and not self._runs_at_once(client)
 
     def _is_full(self) -> bool:
         return sum(map(len, self._turns.values())) >= self._waiting
@@ -79,19 +87,40 @@ class Queue:
             raise self._refusal()
 
     async def run(self, client: Hashable, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a call in a thread in its turn; HTTPException 503 if the queue is full or the turn does not come."""
+        """Run a call in its turn; HTTPException 503 if the queue is full or the turn does not come."""
         self.check(client)
-        if self._runs_at_once(client):
-            self._running[client] += 1
-        else:
-            await self._turn(client)
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        context = contextvars.copy_context()
-        self._threads.submit(context.run, self._bounded, client, answer, partial(call, *args, **kwargs))
-        return await answer
+        loop, kind = asyncio.get_running_loop(), getattr(call, "kind", None)
+        answer: asyncio.Future[T] = loop.create_future()
+        bounded = partial(self._bounded, client, kind, answer, partial(call, *args, **kwargs))
+        work = partial(contextvars.copy_context().run, bounded)
 
-    def _bounded(self, client: Hashable, answer: "asyncio.Future[T]", call: Callable[[], T]) -> None:
-        """Run a call and hand its result over; it ends early if its time is over or nobody waits for the answer."""
+        def in_thread() -> None:
+            hand_over = work()
+            if not loop.is_closed():  # it is once the server has ended
+                loop.call_soon_threadsafe(hand_over)
+
+        def start() -> None:
+            if self._kinds_s.get(kind, _QUICK_S) < _QUICK_S:
+                loop.call_soon(lambda: work()())  # when others that came at the same time are in the queue
+            else:
+                self._threads.submit(in_thread)
+
+        if self._is_full() and not self._runs_at_once(client):
+            busiest = max(self._turns, key=lambda client: len(self._turns[client]))
+            self._refuse(busiest, next(reversed(self._turns[busiest])))  # the newest call
+        self._turns.setdefault(client, {})[answer] = start
+        late = loop.call_later(self._most_wait_s, self._refuse, client, answer)
+        self._give_turns()
+        try:
+            return await answer
+        finally:
+            late.cancel()
+            self._forget(client, answer)  # if it still waits, the client went
+
+    def _bounded(
+        self, client: Hashable, kind: Hashable, answer: "asyncio.Future[T]", call: Callable[[], T]
+    ) -> Callable[[], None]:
+        """Make a call, which ends early if its time is over or nobody waits for it; what hands its result over."""
         began, began_s = time.thread_time(), time.monotonic()
 
         def check() -> None:
@@ -109,19 +138,21 @@ class Queue:
                 give = partial(answer.set_result, call())
         except BaseException as error:  # noqa: BLE001 - whoever asked gets it
             give = partial(answer.set_exception, error)
-        took_s, loop = time.thread_time() - began, answer.get_loop()
+        took_s = time.thread_time() - began
         self._last_s.append(time.monotonic() - began_s)
-        if not loop.is_closed():  # it is once the server has ended
-            loop.call_soon_threadsafe(self._hand_over, client, took_s, answer, give)
 
-    def _hand_over(
-        self, client: Hashable, took_s: float, answer: "asyncio.Future[T]", give: Callable[[], None]
-    ) -> None:
-        """Give a call's result to its request and its place to the next call, in one wake of the event loop."""
-        self._taken_s[client] = self._share_s(client) + took_s
-        self._ended(client)
-        if not answer.done():  # else the client went
-            give()
+        def hand_over() -> None:
+            """Give the result to its request and the place to the next call, in one wake of the event loop."""
+            if not answer.done():  # else the client went
+                give()
+            self._kinds_s[kind] = took_s if kind else _QUICK_S
+            self._taken_s[client] = self._share_s(client) + took_s
+            self._running[client] -= 1
+            if not self._running[client]:
+                del self._running[client]
+            self._give_turns()
+
+        return hand_over
 
     def _runs_at_once(self, client: Hashable) -> bool:
         return self._may_run(client) and not any(map(self._may_run, self._turns))
@@ -129,43 +160,26 @@ class Queue:
     def _may_run(self, client: Hashable) -> bool:
         return self._running.total() < self._at_once and self._running[client] < self._per_client_running
 
-    async def _turn(self, client: Hashable) -> None:
-        if self._is_full():  # the newest call of who has most of them waiting is refused
-            busiest = max(self._turns, key=lambda client: len(self._turns[client]))
-            newest = self._turns[busiest][-1]
-            self._forget(busiest, newest)
-            if not newest.done():
-                newest.set_exception(self._refusal())
-        turn = asyncio.get_running_loop().create_future()
-        self._turns.setdefault(client, deque()).append(turn)
-        try:
-            async with asyncio.timeout(self._most_wait_s):
-                await turn
-        except (asyncio.CancelledError, TimeoutError) as error:
-            if turn.done() and not turn.cancelled():  # the turn came as the client went
-                self._ended(client)
-            elif turn in self._turns.get(client, ()):  # else `_ended` came by between the two
-                self._forget(client, turn)
-            raise (self._refusal() if isinstance(error, TimeoutError) else error) from None
-
-    def _ended(self, client: Hashable) -> None:
-        """Free the place of a call that has ended, and give all free places to the next clients in turn."""
-        self._running[client] -= 1
-        self._running += Counter()  # clients without a call are forgotten
+    def _give_turns(self) -> None:
+        """Give all free places to the next clients in turn."""
         while clients := [*filter(self._may_run, self._turns)]:
-            following = min(clients, key=self._share_s)
-            self._least_s = self._share_s(following)
-            turn = self._turns[following][0]
-            self._forget(following, turn)
-            if following in self._turns:
-                self._turns.move_to_end(following)
-            if not turn.done():
-                self._running[following] += 1
-                turn.set_result(None)
+            client = min(clients, key=self._share_s)
+            self._least_s = self._share_s(client)
+            answer = next(iter(self._turns[client]))
+            start = self._forget(client, answer)
+            if client in self._turns:
+                self._turns.move_to_end(client)
+            if start and not answer.done():
+                self._running[client] += 1
+                start()
 
     def _share_s(self, client: Hashable) -> float:
         """Processor time that a client counts as having taken."""
         return max(self._least_s, self._taken_s.get(client, 0.0))
+
+    def _refuse(self, client: Hashable, answer: "asyncio.Future[Any]") -> None:
+        if self._forget(client, answer) and not answer.done():
+            answer.set_exception(self._refusal())
 
     def _refusal(self) -> HTTPException:
         last_s = [*self._last_s]
@@ -174,7 +188,10 @@ class Queue:
         detail = f"too many requests wait for their turn. Send it again in {wait_s} s."
         return HTTPException(503, detail, {"Retry-After": str(wait_s)})
 
-    def _forget(self, client: Hashable, turn: "asyncio.Future[None]") -> None:
-        self._turns[client].remove(turn)
-        if not self._turns[client]:
-            del self._turns[client]
+    def _forget(self, client: Hashable, answer: "asyncio.Future[Any]") -> Callable[[], None] | None:
+        """Take a call out of those that wait; gives what starts it, None if it does not wait."""
+        calls = self._turns.get(client, {})
+        start = calls.pop(answer, None)
+        if not calls:
+            self._turns.pop(client, None)
+        return start

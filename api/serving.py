@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from predictor.answers.resolved import OwnMeasurements
 
 _LOG = logging.getLogger("epochcast.model")
-_UNWATCHED_S = 0.02  # in which most calls end: a task that watches the client costs more than a tenth of one
+_UNWATCHED_S = 0.1  # in which most calls end: a task that watches the client costs more than a tenth of one
 _KEPT_FITS = 8  # of measurements that came with questions, each some megabytes
 _Stamp = tuple[int, int, int]
 P = ParamSpec("P")
@@ -195,7 +195,7 @@ async def in_turn(
     begin = loop.call_later(_UNWATCHED_S, lambda: watching.append(loop.create_task(watch())))
     try:
         async with asyncio.timeout(None) as waiting:
-            return await queue.run(client_of(request), call, *args, **kwargs)
+            return await queue.run(address_of(request.client), call, *args, **kwargs)
     except TimeoutError:
         if waiting.expired():
             raise ClientDisconnect from None
@@ -204,11 +204,6 @@ async def in_turn(
         begin.cancel()
         for watcher in watching:
             watcher.cancel()
-
-
-def client_of(request: Request) -> str:
-    """Address of the client whose turns in the queues a request takes."""
-    return address_of(request.client)
 
 
 def address_of(client: tuple[str, int] | None) -> str:

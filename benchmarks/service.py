@@ -6,7 +6,6 @@ Without an argument both run. Each starts `epochcast serve` for itself, on Linux
 
 import asyncio
 import gc
-import http.client
 import itertools
 import json
 import os
@@ -21,6 +20,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 from machine import heading
 
@@ -38,8 +38,9 @@ class Service:
             self.port = probe.getsockname()[1]
         command = f"ulimit -n 1024; exec {sys.executable} -m epochcast serve --port {self.port} --store ''"
         variables = os.environ | {"EPOCHCAST_LOG_LEVEL": "warning", "OMP_NUM_THREADS": "1"}
-        program = ["bash", "-c", command]
-        self.process = subprocess.Popen(program, cwd=ROOT, env=variables, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            ["bash", "-c", command], cwd=ROOT, env=variables, stderr=subprocess.DEVNULL
+        )
 
     def __enter__(self) -> "Service":
         while not self._is_healthy():
@@ -48,14 +49,11 @@ class Service:
         return self
 
     def _is_healthy(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
         try:
-            connection.request("GET", "/healthz")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
+            with urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=90):
+                return True
+        except OSError:
             return False
-        finally:
-            connection.close()
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()

@@ -21,7 +21,7 @@ from api.openapi import question_body
 from api.parsing import first_example, json_of, question_of
 from api.questions import CalibrationQuestion, StoredRows, check_runs, core_question
 from api.routes.predictions import predicted
-from api.serving import ServingState, Snapshot, client_of, in_turn, serving_of
+from api.serving import ServingState, Snapshot, address_of, in_turn, serving_of
 from api.store.measurements import find_rows, frame_of
 from api.store.uploads import MAX_ROWS, rows_of, table_sent
 from predictor.answers.resolved import OwnMeasurements
@@ -58,7 +58,7 @@ async def calibrate(request: Request) -> Response:
     itself correct it.
     """
     queue = serving_of(request).upload_queue
-    queue.check(client_of(request))  # before 16 MiB are read
+    queue.check(address_of(request.client))  # before 16 MiB are read
     file = await in_turn(request, queue, _answer, await json_of(request), request.app.state)
     return file_response(request, file)
 

@@ -18,7 +18,7 @@ from api.bodies import read_body
 from api.caching import File, file_response, in_json
 from api.layer_tables import LayerTableIn
 from api.onnx_process import read_onnx
-from api.serving import client_of, in_turn, serving_of
+from api.serving import address_of, in_turn, serving_of
 from api.words import described
 from predictor.checks import MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import LayerTable
@@ -78,7 +78,7 @@ async def read(request: Request) -> Response:
             "go with the question, as its layer_table.",
         )
     serving = serving_of(request)
-    serving.onnx_queue.check(client_of(request))  # before a file of 16 MiB is read
+    serving.onnx_queue.check(address_of(request.client))  # before a file of 16 MiB is read
     content = await read_body(request, MAX_FORM_BYTES, "Send the file without its weights, or its layers.")
     file = await in_turn(request, serving.model_queue, _file, content, form)
     table = await in_turn(request, serving.onnx_queue, read_onnx, *file)

@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 
 from api.bodies import read_body
 from api.caching import File, file_response
-from api.serving import client_of, in_turn, serving_of
+from api.serving import address_of, in_turn, serving_of
 from api.store.keys import ApiKey, find_key
 from api.store.measurements import Deletion, Stored, UploadReceipt, delete_upload, find_rows, store_rows
 from api.store.uploads import Table, csv_table, is_formula, json_table, rows_of
@@ -119,7 +119,7 @@ async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) 
     form = request.headers.get("content-type", "").split(";")[0].strip().casefold()
     if form not in _FORMS:
         raise HTTPException(415, f"Content-Type is {form[:80]!r}. Valid: {', '.join(_FORMS)}.")
-    queue, client = serving_of(request).upload_queue, client_of(request)
+    queue, client = serving_of(request).upload_queue, address_of(request.client)
     queue.check(client)  # before 16 MiB are read
     body = await read_body(request, MAX_BODY_BYTES)
     return await queue.run(client, _store, _store_of(request), _FORMS[form], body, key.id)
@@ -158,7 +158,7 @@ async def delete(
 
     Calibrations use them no longer from then on; a model that was fitted on them keeps what it learnt.
     """
-    queue, client = serving_of(request).upload_queue, client_of(request)
+    queue, client = serving_of(request).upload_queue, address_of(request.client)
     try:
         return await queue.run(client, delete_upload, _store_of(request), upload, key.id)
     except DataError as error:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from case_tables import each_row
 from fastapi.testclient import TestClient
 from services import Service
 from waiting import PATIENCE_S, wait_until
@@ -29,20 +30,12 @@ def beside_the_event_loop(*arguments):
     return arguments
 
 
-class FullQueue(Queue):
-    """Refuses every call."""
-
-    def full_for(self, _client):
-        """Whether a call of this client would be refused now."""
-        return True
-
-
 @pytest.fixture
 def busy(client, monkeypatch):
     """Fill a queue of the service."""
 
     def now(name):
-        monkeypatch.setattr(client.app.state.serving, name, FullQueue())
+        monkeypatch.setattr(client.app.state.serving, name, Queue(waiting=0, per_client_running=-1))
 
     return now
 
@@ -56,17 +49,7 @@ def test_a_kept_answer_is_given_and_a_question_that_fails_is_answered_and_not_ke
     assert client.post("/v1/predictions", json=ASKED).content == answer.content
 
 
-@pytest.mark.parametrize(
-    ("queue", "path", "body"),
-    [
-        ("model_queue", "predictions", {"json": ASKED | {"batch_sizes": [77]}}),
-        ("model_queue", "comparisons", {"json": {"cnn": "vgg11", "batch_sizes": [77], "samples": 1}}),
-        ("model_queue", "explanations", {"json": ASKED | {"batch_sizes": [77]}}),
-        ("model_queue", "cnns/lenet5?image_size=40", None),
-        ("onnx_queue", "cnns", {"files": {"onnx": ("x.onnx", b"no onnx at all")}}),
-        ("unpacking_queue", "predictions", PACKED),
-    ],
-)
+@each_row
 def test_what_needs_a_queue_that_is_full_is_told_to_come_back(client, busy, queue, path, body):
     busy(queue)
     answer = client.request("POST" if body else "GET", f"/v1/{path}", **(body or {}))
@@ -82,8 +65,8 @@ def test_four_threads_of_one_notebook_that_compare_are_all_answered():
         assert list(threads.map(compare, range(1000, 1012))) == [200] * 12
 
 
-@pytest.mark.parametrize("kept_bytes", [2**20, 1])
-def test_what_several_clients_ask_at_once_is_computed_once(client, monkeypatch, kept_bytes):
+@pytest.mark.parametrize(("kept_bytes", "sizes"), [(2**20, [11]), (1, [11, 13])])  # two kinds of questions
+def test_what_several_clients_ask_at_once_is_computed_once(client, monkeypatch, kept_bytes, sizes):
     serving = client.app.state.serving.model
     monkeypatch.setattr(serving, "snapshot", Snapshot(serving.current, kept_bytes))
     computed, everybody_waits = [], threading.Event()
@@ -95,7 +78,7 @@ def test_what_several_clients_ask_at_once_is_computed_once(client, monkeypatch, 
         return compute(question)
 
     monkeypatch.setattr(predictions, "answer_to", held)
-    question = ASKED | {"batch_sizes": [11, 13], "samples": 1 + kept_bytes}
+    question = ASKED | {"batch_sizes": sizes, "samples": 1 + kept_bytes}
     with ThreadPoolExecutor(4) as threads:
         answers = [threads.submit(client.post, "/v1/predictions", json=question) for _ in range(4)]
         wait_until(lambda: client.app.state.metrics.in_work == 4)
@@ -104,7 +87,7 @@ def test_what_several_clients_ask_at_once_is_computed_once(client, monkeypatch, 
     assert len({answer.result().content for answer in answers}) == len(computed) == 1
 
 
-def test_an_answer_is_packed_and_a_body_unpacked_once_and_never_on_the_event_loop(client, monkeypatch):
+def test_a_large_answer_is_packed_and_a_body_unpacked_once_and_never_on_the_event_loop(client, monkeypatch):
     packed, compress = [], gzip.compress
 
     def counted(*content, **options):
@@ -112,7 +95,7 @@ def test_an_answer_is_packed_and_a_body_unpacked_once_and_never_on_the_event_loo
         return compress(*content, **options)
 
     monkeypatch.setattr("gzip.compress", counted)
-    question = ASKED | {"batch_sizes": [17, 19, 23]}
+    question = ASKED | {"batch_sizes": [*range(10_000, 10_200)]}
     plain = client.post("/v1/predictions", json=question, headers={"Accept-Encoding": "identity"})
     assert "content-encoding" not in plain.headers
     for _ in range(3):

@@ -11,7 +11,7 @@ from fastapi import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from waiting import PATIENCE_S
 
-from api.queues import Queue
+from api.queues import OfKind, Queue
 from api.serving import in_turn
 from predictor.errors import OutOfRangeError
 from predictor.stopping import check_stop
@@ -113,6 +113,23 @@ async def test_clients_take_turns_however_much_one_of_them_asks():
     ran, queue = [], Queue(at_once=1, waiting=10)
     await asyncio.gather(*(queue.run(client, ran.append, client) for client in "aaaaab"))
     assert "".join(ran) == "abaaaa"  # the first a ran at once
+
+
+@in_loop
+async def test_a_kind_that_was_quick_runs_on_the_event_loop_in_turn_and_in_a_thread_once_it_was_slow():
+    queue, ran = Queue(waiting=10), []
+
+    def call(client, seconds):
+        work(seconds)
+        ran.append(client)
+        return threading.current_thread() is threading.main_thread()
+
+    run, alike = lambda client, seconds=0.0: queue.run(client, alike, client, seconds), OfKind(call)
+    alike.kind = "alike"
+    assert not await run("a")
+    assert await asyncio.gather(*map(run, "aaaaab")) == [True] * 6
+    assert "".join(ran) == "aabaaaa"
+    assert [await run("a", 0.01), await run("a"), await run("a")] == [True, False, True]
 
 
 @in_loop
