@@ -14,7 +14,7 @@ from predictor.catalogue.modes import Habits, Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import IterationForecast
 from predictor.models.hosts import autocast_host, enqueued
-from predictor.models.join import join_host, join_shares
+from predictor.models.join import join_host
 from predictor.models.ratios import ratios_of
 from predictor.operator_types import FILLED, OPERATOR_TYPES
 from predictor.operators.memory import input_elements, output_elements
@@ -36,8 +36,8 @@ Fitted on nine CNNs in sixteen modes on two H200 (PyTorch 2.11): a traceback tak
 _CHECK_BYTES = 2.0
 """Bytes that the search writes and reads for each number of a gradient, beside the number itself."""
 
-_ANOMALY_SPREAD = 1.35
-"""Factor on the ends of the interval: with anomaly detection the host decides, and hosts differ."""
+_ANOMALY_SPREAD = 0.30
+"""Half width of the ln of the time by what anomaly detection costs, on a host of known speed."""
 
 _BY_INDICES_BYTES = 2000.0
 """Reads and writes of bilinear resizing by indices, forward and backward, for each number that it gives."""
@@ -84,7 +84,8 @@ def with_habits(
     Filling takes the bytes of new tensors at the GPU's memory bandwidth and `_FILL_MS` a tensor, the host a seventh
     of a layer's time; bilinear resizing reads and adds by indices instead of its own kernel. With anomaly detection
     the host waits for each gradient, so that the GPU's time, its search in all gradients, and the host's time with that
-    for all nodes add up, but for the forward pass, a third of the GPU's time, which waits for nothing.
+    for all nodes add up, but for the forward pass, a third of the GPU's time, which waits for nothing. The interval's
+    ends are those of a GPU and a host as much faster or slower, of which another one may decide than without them.
     """
     gpu_ms, host_ms = slower_gpu, slower_host = forecast.gpu_time_ms, forecast.host_time_ms
     if habits.deterministic:
@@ -93,23 +94,29 @@ def with_habits(
         moved = (in_bytes + resized * _BY_INDICES_BYTES) * batch_sizes
         slower_gpu = gpu_ms + moved / device_rates(gpu.name, mode.precision).bytes_per_ms + _FILL_MS * tensors
         slower_host = host_ms * (1.0 + _FILL_WEIGHT * tensors / enqueued(table, mode.optimizer))
-    after_ms, wider = join_host(slower_gpu, slower_host, forecast.sharpness), 1.0
+    spread, beside_ms = 0.0, np.zeros(batch_sizes.shape)  # of the GPU's time, the host's before it waits
     if habits.detect_anomaly:
         nodes = autograd_nodes(table, amp=mode.precision.startswith("amp"))
         node_ms = slower_host / (autocast_host(mode) * enqueued(table, mode.optimizer))
         numbers = sum(map(output_elements, table)) * batch_sizes
         searched = numbers * (ELEMENT_BYTES[mode.precision] + _CHECK_BYTES)
         slower_gpu = slower_gpu + searched / device_rates(gpu.name, mode.precision).bytes_per_ms
-        forward_ms = ratios_of("host")["forward"] * slower_host + _TRACEBACK * nodes * node_ms
-        slower_host, wider = slower_host + (_TRACEBACK + _CHECK) * nodes * node_ms, _ANOMALY_SPREAD
-        after_ms = slower_gpu + slower_host - np.minimum(forward_ms, slower_gpu / 3)
-    longer = after_ms / join_host(gpu_ms, host_ms, forecast.sharpness)
-    ends = {"iteration_time_ms": 1.0, "low_ms": 1.0 / wider, "high_ms": wider}
-    times: dict[str, Any] = {name: longer * end * getattr(forecast, name) for name, end in ends.items()}
+        beside_ms = ratios_of("host")["forward"] * slower_host + _TRACEBACK * nodes * node_ms
+        slower_host, spread = slower_host + (_TRACEBACK + _CHECK) * nodes * node_ms, _ANOMALY_SPREAD
+
+    def longer(gpu: Array | float, host: Array | float) -> Array:
+        """Ratio of the times with and without the switches, of a GPU and a host that take these factors of theirs."""
+        before_ms, busy_ms = join_host(gpu * gpu_ms, host * host_ms, forecast.sharpness), gpu * slower_gpu
+        if habits.detect_anomaly:
+            return (busy_ms + host * slower_host - np.minimum(host * beside_ms, busy_ms / 3)) / before_ms
+        return join_host(busy_ms, host * slower_host, forecast.sharpness) / before_ms
+
+    middle, slow = longer(1.0, 1.0) * forecast.iteration_time_ms, np.exp(forecast.host_spread)
+    low = longer(forecast.gpu_low_ms / gpu_ms, 1.0 / slow) * forecast.low_ms
+    high = longer(forecast.gpu_high_ms / gpu_ms, slow) * forecast.high_ms
+    below, above = (np.hypot(np.log(ratio), spread) for ratio in (middle / low, high / middle))
+    times: dict[str, Any] = {"iteration_time_ms": middle, "low_ms": middle * np.exp(-below)}
+    times["high_ms"] = middle * np.exp(above)
     for name in ("gpu_time_ms", "gpu_low_ms", "gpu_high_ms"):
         times[name] = slower_gpu / gpu_ms * getattr(forecast, name)
-    before, after = (
-        join_shares(*of, forecast.sharpness)[1] for of in ((gpu_ms, host_ms), (slower_gpu, slower_host))
-    )
-    held = np.divide(before, after, out=np.ones_like(after), where=after > before)  # the interval holds this
-    return replace(forecast, host_time_ms=slower_host, host_spread=held * forecast.host_spread, **times)
+    return replace(forecast, host_time_ms=slower_host, **times)

@@ -1,5 +1,6 @@
 """What PyTorch's switches cost, as measured, and which answers name them."""
 
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -35,6 +36,18 @@ def test_switches_take_the_gpu_bound_iterations_what_they_were_measured_to_take(
         )
     assert len(errors) >= 4
     assert not {row: error for row, error in errors.items() if abs(error) > tolerance}
+
+
+def test_the_interval_is_as_wide_as_of_what_bounds_the_iteration_with_the_switches():
+    def width(size, **switches):
+        [row] = answer(
+            Question.of("resnet50", ["H200"], [size], {"precision": "amp_bf16", **switches})
+        ).rows()
+        return math.log(row.high_ms / row.iteration_time_ms)
+
+    assert width(64) < 0.25 < 0.33 < width(64, deterministic=True) < width(8)  # by the GPU, both, the host
+    assert width(128) < 0.1 < 0.4 < width(128, detect_anomaly=True)
+    assert width(8) == pytest.approx(width(8, deterministic=True), rel=0.01)
 
 
 def _recorded(habit):
