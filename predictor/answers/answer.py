@@ -312,7 +312,7 @@ def frame_of(columns: Mapping[str, Values]) -> pd.DataFrame:
     arrays_of["O"] |= dict.fromkeys(places[is_unknown].tolist(), np.full(n, None))
     blocks: list[Any] = [(floats[~is_unknown], places[~is_unknown])]
     blocks += [(np.array([*own.values()]), np.array([*own])) for own in arrays_of.values() if own]
-    blocks += [(text.copy(), np.array([place])) for text, place in zip(texts, of_texts, strict=True)]
+    blocks += [(text.copy(), own) for text, own in zip(texts, np.array(of_texts)[:, None], strict=True)]
     header = _header(tuple(columns)).view()  # one of its own, whose name users may change
     frame: pd.DataFrame = pd.api.internals.create_dataframe_from_blocks(blocks, pd.RangeIndex(n), header)
     return frame

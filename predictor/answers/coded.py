@@ -35,9 +35,8 @@ class Coded:
     @classmethod
     def of(cls, cells: Sequence[str]) -> Coded:
         """Code cells as they stand."""
-        words = dict.fromkeys(cells)
-        number = dict(zip(words, range(len(words)), strict=True))
-        return cls(list(words), np.fromiter(map(number.__getitem__, cells), np.int64, len(cells)))
+        number = {word: i for i, word in enumerate(dict.fromkeys(cells))}
+        return cls(list(number), np.fromiter(map(number.__getitem__, cells), np.int64, len(cells)))
 
     @classmethod
     def of_objects(cls, columns: Sequence[Sequence[Any]]) -> Coded:

@@ -374,7 +374,7 @@ class Iterations:
             device=np.repeat(np.arange(len(devices)), len(sizes)),
             teams=(None,),
             team=np.zeros(len(sizes) * len(devices), dtype=np.int64),
-            local_batch_size=np.tile(sizes, len(devices)),
+            local_batch_size=sizes[None].repeat(len(devices), axis=0).ravel(),
             times=times,
             one_ms=times["iteration_time_ms"],
             memory_gib=memory_gib.ravel(),

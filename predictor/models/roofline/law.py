@@ -404,7 +404,8 @@ class _Sums(NamedTuple):
         """Sum over all features, (n_contexts, n_kernels, n_batches), of contexts whose weights lie in place `row`."""
         total = of_gpus.xp.take(self.total, row, axis=0)
         for name, weight in self.of_rates.items():
-            feature = RATE_FEATURES[self.family][name](of_gpus, of_gpus.xp.take(weight, row, axis=0))
+            of_row = weight if weight.shape[0] == 1 else of_gpus.xp.take(weight, row, axis=0)
+            feature = RATE_FEATURES[self.family][name](of_gpus, of_row)
             feature += total
             total = feature
         return total
