@@ -370,7 +370,8 @@ class Comparer:
         local_sizes = sorted({*local_size.tolist(), *self._shares[n].values()})
         tried_at = np.searchsorted(local_sizes, [self._shares[n][tried_size] for tried_size in tried])
         modes = {resolved.training: list(range(len(gpus)))} | (self._fast_modes if fast else {})
-        singles = self._singles(modes, local_sizes)
+        trainings = [(mode, mode.on_each([gpus[place] for place in own])) for mode, own in modes.items()]
+        singles = Iterations.of(resolved, self.table, trainings, local_sizes, shared_by=self._shares)
         as_asked = singles.rows((len(local_sizes) * np.arange(len(gpus))[:, None] + tried_at).ravel())
         as_asked = as_asked.with_teams(teams, np.repeat([own[0] for own in of_gpus], len(tried)))
         best = self._best_of(as_asked)[of_split, np.searchsorted(tried, size)]
@@ -398,14 +399,6 @@ class Comparer:
         rows = self._with_anchors(rows, modes, rows, first)
         return GpuAnswers(rows, gpu, first, n_splits[gpu], asked[split], best[split])
 
-    def _singles(self, modes: Mapping[Training, Sequence[int]], local_sizes: Sequence[int]) -> Iterations:
-        """Single GPUs at these places, in these modes, at each of these batch sizes."""
-        trainings = [
-            (training, training.on_each([self.gpus[gpu_index] for gpu_index in gpu_indices]))
-            for training, gpu_indices in modes.items()
-        ]
-        return Iterations.of(self.resolved, self.table, trainings, local_sizes, shared_by=self._shares)
-
     def _fastest(
         self,
         singles: Iterations,
@@ -416,13 +409,14 @@ class Comparer:
     ) -> Places:
         """Images of a GPU at the batch size of the best throughput of each split's GPUs, of those tried."""
         sizes, largest = distinct_values(singles.local_batch_size), singles.devices.largest()
-        together = singles.rows((len(sizes) * device[:, None] + np.arange(len(sizes))).ravel())
-        together = together.with_teams(teams, np.repeat(team, len(sizes)))
-        rates = (together.local_batch_size / together.times["iteration_time_ms"]).reshape(-1, len(sizes))
         shared = {n: np.isin(sizes, list(local_sizes.values())) for n, local_sizes in self._shares.items()}
         is_shared = np.array([shared[n] for n in self._numbers])[team]
         most = np.array([most or 0 for most in largest])[device]
         is_tried = (is_shared | (sizes == local_size[:, None])) & (sizes <= most[:, None])
+        split, size = np.nonzero(is_tried)
+        together = singles.rows(len(sizes) * device[split] + size).with_teams(teams, team[split])
+        rates = np.full(is_tried.shape, -np.inf)
+        rates[is_tried] = together.local_batch_size / together.times["iteration_time_ms"]
         fastest = fastest_sizes(rates, is_tried)
         return np.where(fastest < 0, local_size, sizes[fastest])
 
@@ -602,8 +596,9 @@ class Comparer:
             modes[replace(compiling, **more)] = [device]
         n, row = len(modes), int(answers.first[device] + trainings.split[best])
         size = int(answers.iterations.local_batch_size[row])
+        alone = [(training, training.on_each([self.gpus[device]])) for training in modes]
         try:
-            same = self._singles(modes, [size])
+            same = Iterations.of(resolved, self.table, alone, [size], shared_by=[1])
         except OutOfRangeError:  # another framework, an older GPU, a method that knows no compiled iterations
             return ()
         same = self._with_anchors(same, modes, answers.iterations, answers.first)

@@ -112,15 +112,18 @@ def ranking_order(
     total_cost_usd: Array,
     total_time_h: Array,
     rank_by: str,
+    wanted: tuple[Array, Array] | None = None,
 ) -> Places:
     """Indices of rows, best first: what fits, is for rent and holds the limits, by cost or time; then what misses them.
 
     The last are in the order of what they miss. `is_other`: a row has another mini-batch than the common one, which is
     another training, and follows all that have it. Costs are NaN where a row is not for rent, and `misses_by` is None
-    without limits. Of rows whose costs tie (`tied`) the faster comes first, of those whose times do the cheaper.
+    without limits. Of rows whose costs tie (`tied`) the faster comes first, of those whose times do the cheaper;
+    `wanted` is what ranks them so, computed where None.
     """
     cost = np.where(np.isnan(total_cost_usd), np.inf, total_cost_usd)
-    wanted = (tied(cost), total_time_h) if rank_by == "cost" else (tied_hours(total_time_h), cost)
+    if wanted is None:
+        wanted = (tied(cost), total_time_h) if rank_by == "cost" else (tied_hours(total_time_h), cost)
     missing = np.zeros(len(cost)) if misses_by is None else np.maximum(0.0, misses_by)
     keys = (~fits_in_memory, np.isnan(total_cost_usd), is_other, missing > 0, missing, *wanted)
     return np.lexsort(keys[::-1])

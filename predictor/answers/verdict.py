@@ -179,7 +179,8 @@ def roles_of(standing: Standing, plan: Plan) -> Roles:
     rentable = fits & same & (is_priced if (fits & same & is_priced).any() else same)
     rentable &= holds if (rentable & holds).any() else same
     places = np.flatnonzero(rentable)
-    cost_usd, time_h = tied(np.where(is_priced, standing.cost_usd, np.inf)), tied_hours(standing.time_h)
+    exact_usd = np.where(is_priced, standing.cost_usd, np.inf)
+    cost_usd, time_h = tied(exact_usd), tied_hours(standing.time_h)
     risk = -np.minimum(standing.safety, SURE)
     dear = np.where(np.isnan(standing.dear), np.inf, standing.dear)
     fastest, cheapest, safest = (
@@ -198,7 +199,8 @@ def roles_of(standing: Standing, plan: Plan) -> Roles:
         }
         return "".join(f" {words}" for words, lacks in lacking.items() if (less & lacks).any())
 
-    ranking = standing.cost_usd, standing.time_h, plan.rank_by
+    wanted = (cost_usd, standing.time_h) if plan.rank_by == "cost" else (time_h, exact_usd)
+    ranking = standing.cost_usd, standing.time_h, plan.rank_by, wanted
     measured, parts = None, {}
     if standing.is_sure is not None and (standing.is_sure & fits & same).any():
         is_sure = standing.is_sure & fits & same
