@@ -106,16 +106,12 @@ class Measured(NamedTuple):
 
 def _served(rows: Iterable[Measured]) -> pd.DataFrame:
     """Times beside the shipped model's answers, its machine not named."""
-    model = Model.load()
-    return _table(
-        _row(gpu, mode, cnn, time_ms, _ends(model.forecast(table, gpu, mode, [batch_size])))
-        for gpu, mode, cnn, table, batch_size, time_ms in rows
-    )
-
-
-def _ends(answer: IterationForecast) -> tuple[float, ...]:
-    """Iteration time of an answer at one batch size, with the ends of its interval."""
-    return tuple(float(times[0]) for times in (answer.iteration_time_ms, answer.low_ms, answer.high_ms))
+    model, answers = Model.load(), []
+    for gpu, mode, cnn, table, batch_size, time_ms in rows:
+        answer = model.forecast(table, gpu, mode, [batch_size])
+        ends = [float(ms[0]) for ms in (answer.iteration_time_ms, answer.low_ms, answer.high_ms)]
+        answers.append(_row(gpu, mode, cnn, time_ms, ends))
+    return _table(answers)
 
 
 def _row(gpu: Gpu, mode: Mode, cnn: str, measured: float, ends: Sequence[float]) -> tuple[Any, ...]:

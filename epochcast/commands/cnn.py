@@ -9,7 +9,7 @@ from epochcast.tables import Column, Format, Record, print_as, print_records, pr
 from predictor.answers.notes import number
 
 if TYPE_CHECKING:
-    from predictor.cnns.layer_table import Layer, LayerTable
+    from predictor.cnns.layer_table import LayerTable
 
 app = typer.Typer(help="CNNs: the zoo, and layer tables.", no_args_is_help=True)
 
@@ -50,10 +50,19 @@ def show_command(
 
     from predictor.checks import MAX_BATCH_SIZE, whole_number
     from predictor.cnns.resolve import resolve_cnn
+    from predictor.operators.work import PASSES, arithmetic_intensity, layer_bytes, layer_flops
 
     size = whole_number("--batch-size", batch_size, high=MAX_BATCH_SIZE)
     table = resolve_cnn(o.cnn_or_layers(cnn, {"image_size": image_size}), image_size)
-    work = [_work(layer, size) for layer in table]
+    work = [
+        {
+            "forward_flops": layer_flops(layer, "forward", size),
+            "training_flops": sum(layer_flops(layer, pass_, size) for pass_ in PASSES),
+            "training_bytes": sum(layer_bytes(layer, pass_, size) for pass_ in PASSES),
+            "forward_arithmetic_intensity": arithmetic_intensity(layer, "forward", size),
+        }
+        for layer in table
+    ]
     if output is Format.csv:
         records = [row | more for row, more in zip(table.csv_rows(), work, strict=True)]
         print_records(records, output, records[0])
@@ -66,17 +75,6 @@ def show_command(
     layers = f"{len(table)} layers, {table.parameters:,} parameters"
     title = f"{table.cnn}, {table.image_in_words}, batch {size}: {layers}"
     print_table(records, _LAYER_COLUMNS, title, _notes(table, records, size))
-
-
-def _work(layer: "Layer", batch_size: int) -> dict[str, Any]:
-    from predictor.operators.work import PASSES, arithmetic_intensity, layer_bytes, layer_flops
-
-    return {
-        "forward_flops": layer_flops(layer, "forward", batch_size),
-        "training_flops": sum(layer_flops(layer, pass_, batch_size) for pass_ in PASSES),
-        "training_bytes": sum(layer_bytes(layer, pass_, batch_size) for pass_ in PASSES),
-        "forward_arithmetic_intensity": arithmetic_intensity(layer, "forward", batch_size),
-    }
 
 
 def _notes(table: "LayerTable", records: list[dict[str, Any]], batch_size: int) -> list[str]:

@@ -51,7 +51,12 @@ def diff_command(
     elif markdown:
         print(_markdown(changes))
     else:
-        _show(changes)
+        for position, change in enumerate(changes):
+            if position:
+                print()
+            print_notes([change.sentence], style="bold")
+            if change.layers:
+                print_table(list(map(asdict, _parts(change))), table_columns("diff"))
     worse = {
         change.gpu
         for change in changes
@@ -98,15 +103,6 @@ def _run(command: Sequence[str], folder: Path, stdin: bytes | None = None) -> by
         words = done.stderr.decode(errors="replace").strip().removeprefix("Error: ")
         raise SchemaError(f"{' '.join(command[-5:])}: {words or f'exit code {done.returncode}'}")
     return done.stdout
-
-
-def _show(changes: Sequence[Difference]) -> None:
-    for position, change in enumerate(changes):
-        if position:
-            print()
-        print_notes([change.sentence], style="bold")
-        if change.layers:
-            print_table(list(map(asdict, _parts(change))), table_columns("diff"))
 
 
 def _parts(change: Difference) -> list[LayerChange]:

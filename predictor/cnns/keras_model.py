@@ -19,7 +19,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from predictor.cnns.layer_table import Layer, LayerTable, TableWarning, with_frozen
+from predictor.cnns.layer_table import Layer, LayerTable, with_frozen
 from predictor.cnns.recorder import Recorder, recurrent_refusal
 from predictor.cnns.torch_module import read_runs
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
@@ -67,7 +67,12 @@ def from_keras(model: Any, image_size: int | None = None, cnn: str | None = None
     with _followed(model, recorder.path):
         read_runs(recorder, run, shape, name, channel_dim=-1 if channels_last else 1)
     rows = _with_biases(with_frozen(recorder.rows, recorder.frozen_rows))
-    return LayerTable(name, shape[0 if channels_last else 1], rows, "keras", _warnings(model, recorder))
+    if recorder.uncounted_parameters():
+        raise SchemaError(
+            f"{recorder.uncounted_parameters():,} parameters of {model.name} are read by no operator that can be "
+            "followed. Export it to ONNX, model.export('mine.onnx', format='onnx'), and give that file."
+        )
+    return LayerTable(name, shape[0 if channels_last else 1], rows, "keras", tuple(recorder.warnings()))
 
 
 def from_keras_file(path: str | PathLike[str], image_size: int | None = None) -> LayerTable:
@@ -309,13 +314,3 @@ def _with_biases(rows: Sequence[Layer]) -> tuple[Layer, ...]:
             new_index[row.index] = len(kept)
             kept.append(replace(row, index=len(kept), inputs=read))
     return tuple(kept)
-
-
-def _warnings(model: Any, recorder: Recorder) -> tuple[TableWarning, ...]:
-    warnings = recorder.warnings()
-    if recorder.uncounted_parameters():
-        raise SchemaError(
-            f"{recorder.uncounted_parameters():,} parameters of {model.name} are read by no operator that can be "
-            "followed. Export it to ONNX, model.export('mine.onnx', format='onnx'), and give that file."
-        )
-    return tuple(warnings)

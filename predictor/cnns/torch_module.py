@@ -97,7 +97,10 @@ def from_torch(
     if volume is not None:
         sides = "a network over volumes is read on cubes; epochcast.record(module, volumes) takes any sides"
         cautions.append(TableWarning("cnn", sides))
-    return LayerTable(name, image_size, layers, "torch", (*_warnings(recorder), *cautions))
+    if recorder.uncounted_parameters():
+        text = f"{recorder.uncounted_parameters():,} parameters that no operator reads"
+        cautions.insert(0, TableWarning("cnn", text))
+    return LayerTable(name, image_size, layers, "torch", (*recorder.warnings(), *cautions))
 
 
 def _volume(module: Any, in_channels: int | None, image_size: int) -> tuple[int, ...] | None:
@@ -254,11 +257,3 @@ _NEXT_STEP = (
     "Check image_size, and that it fixes no batch size; a module whose control flow depends on data can be exported to "
     "ONNX or written as a layer table CSV."
 )
-
-
-def _warnings(recorder: Recorder) -> tuple[TableWarning, ...]:
-    warnings = recorder.warnings()
-    if recorder.uncounted_parameters():
-        text = f"{recorder.uncounted_parameters():,} parameters that no operator reads"
-        warnings.append(TableWarning("cnn", text))
-    return tuple(warnings)

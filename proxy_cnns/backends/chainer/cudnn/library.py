@@ -158,7 +158,12 @@ def open_cudnn() -> Cudnn:
     for path in _places():
         try:
             functions = ctypes.CDLL(path)
-            _declare(functions)
+            functions.cudnnGetVersion.restype = ctypes.c_size_t
+            functions.cudnnGetErrorString.restype = ctypes.c_char_p
+            functions.cudnnGetErrorString.argtypes = [ctypes.c_int]
+            for name, types in PROTOTYPES.items():  # AttributeError if one is missing
+                function = getattr(functions, name)
+                function.restype, function.argtypes = ctypes.c_int, types
         except (OSError, AttributeError) as error:
             problems.append(str(error))
         else:
@@ -181,16 +186,6 @@ def _places() -> Iterator[str]:
     for folder in (package.submodule_search_locations if package else None) or ():
         yield from map(str, sorted(Path(folder, "lib").glob("libcudnn.so.[0-9]*"), reverse=True))
     yield from ("libcudnn.so.9", "libcudnn.so")
-
-
-def _declare(functions: ctypes.CDLL) -> None:
-    """Give every function its types; AttributeError if one is missing."""
-    functions.cudnnGetVersion.restype = ctypes.c_size_t
-    functions.cudnnGetErrorString.restype = ctypes.c_char_p
-    functions.cudnnGetErrorString.argtypes = [ctypes.c_int]
-    for name, types in PROTOTYPES.items():
-        function = getattr(functions, name)
-        function.restype, function.argtypes = ctypes.c_int, types
 
 
 DIRECTIONS = {"forward": "Forward", "backward_data": "BackwardData", "backward_filter": "BackwardFilter"}
