@@ -79,13 +79,15 @@ def layer_flops(layer: Layer | Operator, pass_: str, batch_size: int) -> float:
     them is computed again). Other layers take a few per number.
     """
     _check(pass_, batch_size)
-    batch_size *= _runs(layer, pass_)
-    per_number = _work(layer).flops
-    if per_number is None:
-        is_attention = OPERATOR_TYPES[layer.type].product == "attention"
-        products = {"forward": 1.0, "backward_input": 2.5}.get(pass_, 0.0) if is_attention else 1.0
-        return 2.0 * batch_size * multiply_adds(layer) * products
-    return batch_size * per_number[PASSES.index(pass_)] * _elements(layer).output * _window(layer)
+    return batch_size * _flops(layer, [pass_])
+
+
+def _flops(layer: Layer | Operator, passes: Sequence[str]) -> float:
+    """`layer_flops` of these passes together for one image."""
+    per_number, product = _work(layer).flops, OPERATOR_TYPES[layer.type].product
+    numbers = multiply_adds(layer) if per_number is None else _elements(layer).output * _window(layer)
+    per_number = per_number or ((2.0, 5.0, 0.0) if product == "attention" else (2.0, 2.0, 2.0))
+    return numbers * sum(_runs(layer, pass_) * per_number[PASSES.index(pass_)] for pass_ in passes)
 
 
 def layer_bytes_read(layer: Layer, pass_: str, batch_size: int, element_bytes: float = 4) -> float:
@@ -513,11 +515,9 @@ def operator_work(operator: Operator) -> tuple[float, float, float, float, float
         return 0.0, _LOSS_PASSES * (operator.in_channels or 1), 0.0, 0.0, 0.0, 2.0
     passes = PASSES if operator.passes != "forward" else PASSES[:1]
     elements, traffic = _elements(operator), [_traffic(operator, pass_, 1) for pass_ in passes]
-    moved, fixed = (
-        sum(_read(numbers, of_pass, 1) + _written(numbers, of_pass, 1) for of_pass in traffic)
-        for numbers in (elements._replace(weights=0.0), _Elements(0.0, 0.0, elements.weights))
-    )
-    flops = sum(layer_flops(operator, pass_, 1) for pass_ in passes)
+    both = [sum(factors) for factors in zip(*traffic, strict=True)]  # reads, then writes
+    moved = (both[0] + both[3]) * elements.input + (both[1] + both[4]) * elements.output
+    fixed, flops = (both[2] + both[5]) * elements.weights, _flops(operator, passes)
     inputs = operator.repeats * _numbers(operator, "in")
     three = operator.parameters or OPERATOR_TYPES[operator.type].product == "matmul"
     launches = 1.0 if operator.passes == "forward" else 3.0 if three else 2.0
