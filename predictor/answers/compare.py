@@ -371,7 +371,8 @@ class Comparer:
         tried_at = np.searchsorted(local_sizes, [self._shares[n][tried_size] for tried_size in tried])
         modes = {resolved.training: list(range(len(gpus)))} | (self._fast_modes if fast else {})
         trainings = [(mode, mode.on_each([gpus[place] for place in own])) for mode, own in modes.items()]
-        singles = Iterations.of(resolved, self.table, trainings, local_sizes, shared_by=self._shares)
+        shared_by = {number: shares.values() for number, shares in self._shares.items()}
+        singles = Iterations.of(resolved, self.table, trainings, local_sizes, shared_by=shared_by)
         as_asked = singles.rows((len(local_sizes) * np.arange(len(gpus))[:, None] + tried_at).ravel())
         as_asked = as_asked.with_teams(teams, np.repeat([own[0] for own in of_gpus], len(tried)))
         best = self._best_of(as_asked)[of_split, np.searchsorted(tried, size)]
@@ -381,8 +382,7 @@ class Comparer:
         ):  # whose epochs are of other images
             fast_local = self._fastest(singles, teams, of_split, team, local_size)
             fast_local = np.where(per_gpu > 1, local_size, fast_local)
-        start = np.cumsum(n_splits) - n_splits
-        index = np.arange(len(of_split))
+        start, index = np.cumsum(n_splits) - n_splits, np.arange(len(of_split))
         is_asked = (np.array(self._numbers)[team] == n) & (per_gpu == 1)
         asked = np.maximum.accumulate(np.where(is_asked, index, 0)) - start[of_split]
         # device by device: all splits at their mini-batch, then at the fastest
@@ -444,8 +444,7 @@ class Comparer:
             return rows
         of_gpus = usual.rows(first[: len(self.gpus)])
         sizes = distinct_values(of_gpus.local_batch_size)
-        trainings = [(resolved.training, self.devices)]
-        alone = Iterations.of(resolved, table, trainings, sizes.tolist(), False, self._shares)
+        alone = Iterations.of(resolved, table, [(resolved.training, self.devices)], sizes.tolist(), False)
         at = len(sizes) * of_gpus.device + np.searchsorted(sizes, of_gpus.local_batch_size)
         alone = alone.rows(at).with_teams(usual.teams, of_gpus.team)
         ratio = of_gpus.times["iteration_time_ms"] / alone.times["iteration_time_ms"]
@@ -598,7 +597,7 @@ class Comparer:
         size = int(answers.iterations.local_batch_size[row])
         alone = [(training, training.on_each([self.gpus[device]])) for training in modes]
         try:
-            same = Iterations.of(resolved, self.table, alone, [size], shared_by=[1])
+            same = Iterations.of(resolved, self.table, alone, [size], shared_by={1: [size]})
         except OutOfRangeError:  # another framework, an older GPU, a method that knows no compiled iterations
             return ()
         same = self._with_anchors(same, modes, answers.iterations, answers.first)

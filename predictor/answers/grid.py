@@ -6,7 +6,7 @@ A device is a GPU in a mode, so that usual, fast, compiled and autotuned iterati
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from itertools import product, repeat
@@ -321,12 +321,12 @@ class Iterations:
         trainings: Sequence[tuple[Training, Sequence[Device]]],
         local_batch_sizes: Sequence[int],
         anchored: bool = True,
-        shared_by: Collection[int] = (),
+        shared_by: Mapping[int, Iterable[int]] | None = None,
     ) -> Iterations:
         """One GPU of each device at each batch size: trainings and their GPUs as given, and within them the sizes.
 
         `trainings` are the axis of modes: how GPUs train, and these GPUs in their modes. `anchored`: measurements of
-        the CNN correct it. `shared_by`: numbers of GPUs whose `of_epoch` will be asked for.
+        the CNN correct it. `shared_by`: by a number of GPUs, sizes whose `of_epoch` will be asked for.
         """
         asked_sizes = local_batch_sizes
         passes = [n for n in (resolved.samples, resolved.question.validation_samples) if n]
@@ -334,8 +334,8 @@ class Iterations:
             passes = []
         last_sizes = {
             size
-            for n_samples, n_gpus in product(passes, shared_by)
-            for size in last_mini_batch(n_samples, np.array(asked_sizes), n_gpus, table.parts).tolist()
+            for n_samples, (n_gpus, own) in product(passes, (shared_by or {}).items())
+            for size in last_mini_batch(n_samples, np.array([*own]), n_gpus, table.parts).tolist()
         }
         if not last_sizes <= set(asked_sizes):
             local_batch_sizes = sorted(last_sizes.union(asked_sizes))

@@ -250,10 +250,11 @@ def rented_rows(
 ) -> OfferRows:
     """A row for each GPU of a question, as rented, and each of these batch sizes of one GPU, without their epochs.
 
-    `shared_by`: as of `Iterations.of`; `beside`: other trainings on each GPU, as of `Iterations.packed`.
+    `shared_by`: numbers of GPUs whose epochs are asked for; `beside`: others on each GPU, as of `Iterations.packed`.
     """
     trainings = [(resolved.training, resolved.devices)]
-    iterations = Iterations.of(resolved, table, trainings, local_batch_sizes, shared_by=shared_by)
+    sizes_of = dict.fromkeys(shared_by, local_batch_sizes)
+    iterations = Iterations.of(resolved, table, trainings, local_batch_sizes, shared_by=sizes_of)
     if resolved.question.n_gpus > 1:
         iterations = iterations.with_teams([rental.team for rental in rentals], iterations.device)
     per_gpu = resolved.team.trainings + len(beside)

@@ -52,11 +52,11 @@ def comparisons() -> tuple[Compared, ...]:
     made = Iterations.of
 
     def iterations(
-        resolved: Any, table: Any, trainings: Any, sizes: Any, anchored: bool = True, shared_by: Any = ()
+        resolved: Any, table: Any, trainings: Any, sizes: Any, anchored: bool = True, shared_by: Any = None
     ) -> Iterations:
         """Those of questions that differ in plan and prices alone are kept."""
         gpus = tuple((training, tuple(gpus)) for training, gpus in trainings)
-        key = (table, gpus, tuple(sizes), tuple(shared_by), resolved.samples, resolved.question.data_set)
+        key = (table, gpus, tuple(sizes), str(shared_by), resolved.samples, resolved.question.data_set)
         if key not in kept:
             kept[key] = made(resolved, table, trainings, sizes, anchored, shared_by)
         return replace(kept[key], resolved=resolved)
