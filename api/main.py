@@ -21,7 +21,7 @@ from api import observability, pages
 from api.hosts import KnownHosts, warn_of_unused_settings
 from api.observability import Metrics, Observed, logging_json
 from api.openapi import Examples, document
-from api.parsing import Answering, Q, example_answer
+from api.parsing import Answering, Q, Questions, example_answer
 from api.problems import add_problem_handlers
 from api.questions import PredictionQuestion
 from api.routes import advice, calibrations, catalogue, cnns, health, measurements, predictions
@@ -88,6 +88,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             expose_headers=("Retry-After", "X-Request-ID", "Link", "ETag"),
         )
     app.add_middleware(Observed, metrics=app.state.metrics)
+    app.router.routes.append(Questions([*predictions.router.routes, *advice.router.routes]))
     for router in ROUTERS.values():
         app.include_router(router)
     examples = {name: cache(example) for name, example in _examples(app).items()}

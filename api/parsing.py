@@ -2,16 +2,17 @@
 
 import csv
 import io
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
 
 from fastapi import HTTPException, Request, Response
-from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
 
 from api.bodies import LARGER_TABLES, read_body
 from api.caching import accepts_gzip, file_response
@@ -44,13 +45,21 @@ Answering = Callable[[Q, Question], bytes]
 """From a checked question, as posted and as the core takes it, to its answer in JSON."""
 
 
-class QuestionRoute(APIRoute):
-    """A route whose function takes a request and gives its answer: there is nothing for FastAPI to look up or check."""
+class Questions(BaseRoute):
+    """The routes of questions by their path: FastAPI would match each path twice and wrap what it calls."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The route's own function."""
-        handler: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
-        return handler
+    def __init__(self, routes: Iterable[Any]) -> None:
+        self._routes = {route.path: route for route in routes}
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether a request posts a question, and its route."""
+        route = self._routes.get(scope["path"]) if scope.get("method") == "POST" else None
+        return (Match.FULL, {"route": route}) if route else (Match.NONE, {})
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a question."""
+        answer = await scope["route"].endpoint(Request(scope, receive, send))
+        await answer(scope, receive, send)
 
 
 async def json_of(request: Request) -> bytes:

@@ -179,11 +179,7 @@ class CoreAnswers:
         from predictor.answers.answer import answer
         from predictor.answers.question import Question
 
-        fields = new_question(self.gpus, number + 10**7)
-        question = Question(
-            fields["cnn"], self.gpus, fields["batch_sizes"], samples=fields["samples"], model=self.model
-        )
-        answers = answer(question)
+        answers = answer(Question(**new_question(self.gpus, number + 10**7), model=self.model))
         _ = answers.records() if self.form == "rows" else answers.columns
 
 
@@ -217,12 +213,11 @@ def day() -> None:
     def user(number: int, n: int) -> bytes:
         return predict(new_question(gpus, 1000 * number + n))
 
-    training = {"cnn": "resnet18", "samples": 50_000}
     kinds: dict[str, list[tuple[Callable[[int], bytes], int, float]]] = {
         "ten users": [(partial(user, number), 1, 1.0) for number in range(1, 11)],
         "eight threads that compare": [(lambda n: compare({"cnn": names[n % 4], "samples": n}), 8, 0.0)],
         "a plain loop": [(lambda n: predict(new_question(["T4"], 10**6 + n)), 1, 0.0)],
-        "other numbers of epochs": [(lambda n: compare(training | {"epochs": n}), 1, 0.0)],
+        "other numbers of epochs": [(lambda n: compare({"cnn": "resnet18", "samples": 50_000, "epochs": n}), 1, 0.0)],
         "a profile": [(lambda n: predict(new_question(["L40S"], n, measurements=runs)), 1, 1.0)],
     }
 
@@ -258,16 +253,13 @@ def burning(count: int) -> Iterator[None]:
 MEASUREMENTS = {run.__name__: run for run in (speed, day)}
 
 
-def main(names: list[str]) -> int:
-    unknown = [name for name in names if name not in MEASUREMENTS]
-    if unknown:
-        print(f"nothing is called {unknown[0]!r}. Valid: {', '.join(MEASUREMENTS)}.", file=sys.stderr)
-        return 2
+def main(names: list[str]) -> None:
     print(heading("service", load=True), flush=True)
     for name in names or MEASUREMENTS:
+        if name not in MEASUREMENTS:
+            sys.exit(f"nothing is called {name!r}. Valid: {', '.join(MEASUREMENTS)}.")
         MEASUREMENTS[name]()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

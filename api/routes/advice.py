@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from api.answers import CheckAnswer, ComparisonAnswer, DifferenceAnswer, ExplanationAnswer, MemoryPlanAnswer
 from api.caching import in_json
 from api.openapi import question_body
-from api.parsing import Answering, Q, QuestionRoute, answered, with_measurements
+from api.parsing import Answering, Q, answered, with_measurements
 from api.questions import (
     MAX_EXPLAINED_GPUS,
     CheckQuestion,
@@ -35,7 +35,7 @@ from predictor.catalogue.devices import precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS
 from predictor.errors import OutOfRangeError
 
-router = APIRouter(prefix="/v1", tags=["predictions"], route_class=QuestionRoute)
+router = APIRouter(prefix="/v1", tags=["predictions"])
 
 ANSWERING: dict[str, tuple[Any, Answering[Any]]] = {}
 """By operation, the question that it takes and the function that answers."""

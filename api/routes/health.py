@@ -17,8 +17,6 @@ from predictor.errors import StoreError
 ALIVE = "ok\n"
 """What a process that lives says."""
 
-_ASK_EVERY_S = 1.0
-
 router = APIRouter(tags=["health"])
 
 
@@ -72,7 +70,7 @@ class Readiness:
     async def check(self, store: Engine) -> None:
         """Raise StoreError while the store does not answer."""
         async with self._lock:
-            if time.monotonic() - self._asked_at > _ASK_EVERY_S:
+            if time.monotonic() - self._asked_at > 1.0:
                 self._problem = await run_in_threadpool(_problem_of, store)
                 self._asked_at = time.monotonic()
         if self._problem:

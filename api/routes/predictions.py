@@ -10,14 +10,14 @@ from fastapi import APIRouter, Request, Response
 from api.answers import TEXT_COLUMNS, PredictionAnswer, coded
 from api.caching import in_json
 from api.openapi import question_body
-from api.parsing import QuestionRoute, answered, with_measurements
+from api.parsing import answered, with_measurements
 from api.questions import PredictionQuestion, check_work
 from predictor.answers.answer import COLUMNS, answer_to
 from predictor.answers.question import Question
 from predictor.answers.resolved import ResolvedQuestion, gpus_of, left_out_of
 from predictor.errors import OutOfRangeError
 
-router = APIRouter(prefix="/v1/predictions", tags=["predictions"], route_class=QuestionRoute)
+router = APIRouter(prefix="/v1/predictions", tags=["predictions"])
 
 
 _SEARCHED = ("common", "near the fastest", "fastest", "largest")  # rows of a GPU if no batch size is given
