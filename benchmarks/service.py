@@ -217,7 +217,7 @@ def day() -> None:
         "ten users": [(partial(user, number), 1, 1.0) for number in range(1, 11)],
         "eight threads that compare": [(lambda n: compare({"cnn": names[n % 4], "samples": n}), 8, 0.0)],
         "a plain loop": [(lambda n: predict(new_question(["T4"], 10**6 + n)), 1, 0.0)],
-        "other numbers of epochs": [(lambda n: compare({"cnn": "resnet18", "samples": 50_000, "epochs": n}), 1, 0.0)],
+        "other epochs": [(lambda n: compare({"cnn": "resnet18", "samples": 50_000, "epochs": n}), 1, 0.0)],
         "a profile": [(lambda n: predict(new_question(["L40S"], n, measurements=runs)), 1, 1.0)],
     }
 
