@@ -290,12 +290,13 @@ class Model(Epochs):
         mode: Mode,
         bases: Sequence[IterationForecast] | None,
     ) -> list[float]:
-        """Host time, of any batch size, in `derived.own_mode` over that on `known`, of which there may be `bases`."""
+        """Host time in `derived.own_mode` over that on `known`, of which there may be `bases`, at the same sizes."""
+        table, batches, host = question.table, question.batches, question.host
         own = [(gpu, derived.own_mode(mode)) for gpu, _ in known]
         if own == known or mode.replays:
             return [1.0] * len(known)
-        bases = bases or self.forecasts(question.table, known, [1], host=question.host)
-        pairs = zip(self.forecasts(question.table, own, [1], host=question.host), bases, strict=True)
+        bases = bases or self.forecasts(table, known, batches, host=host)
+        pairs = zip(self.forecasts(table, own, batches, host=host), bases, strict=True)
         return [float(answer.host_time_ms[0] / base.host_time_ms[0]) for answer, base in pairs]
 
     def _anchors_in_known_mode(self, derived: DerivedMode, question: _Question, mode: Mode) -> list[Anchor]:
@@ -310,7 +311,8 @@ class Model(Epochs):
             start = derived.known_mode(table, gpu, run_mode)
             batches = np.array([float(anchors[position].batch_size) for position in own])
             base = self.forecast(table, gpu, start, batches, (), "auto", question.host)
-            (share,) = self._host_shares(derived, question, [(gpu, start)], run_mode, [base])
+            at_runs = replace(question, batches=batches)
+            (share,) = self._host_shares(derived, at_runs, [(gpu, start)], run_mode, [base])
             changed = derived.forecast(base, table, gpu, run_mode, batches, share)
             ratios = changed.iteration_time_ms / base.iteration_time_ms
             for position, ratio in zip(own, ratios.tolist(), strict=True):
