@@ -210,7 +210,7 @@ class LayerTable:
 
     `source` names where it came from (zoo, python, csv, onnx, torch, keras, chainer, or a published data set);
     `warnings` are why an answer about it extrapolates.
-    Its hash, of a few columns, is computed once, so that tables are cheap keys of caches.
+    Its hash is computed once, so that tables are cheap keys of caches.
     """
 
     cnn: str
@@ -231,8 +231,12 @@ class LayerTable:
 
     @cached_property
     def _hash(self) -> int:
-        columns = [(layer.parameters, layer.out_height or 0, layer.forwards or 0) for layer in self.layers]
-        return hash((self.image_size, *columns, *[layer.recomputed or 0 for layer in self.layers]))
+        # of all columns, 0.3 ms for 515 layers: where two tables of a cache collide, all their layers are compared
+        return hash((self.cnn, self.image_size, self.layers, self.source, self.warnings, self.step))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: all but the hash, since words hash differently in each process."""
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
 
     @property
     def image_in_words(self) -> str:

@@ -1,6 +1,7 @@
 """The CSV layer table: what goes in comes out, and what is wrong is refused with its line."""
 
-from dataclasses import replace
+from copy import copy
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,15 @@ def test_equal_tables_hash_alike_and_a_changed_number_changes_the_digest():
     changed = replace(TABLE, layers=(replace(CONV, parameters=CONV.parameters + 1), *TABLE.layers[1:]))
     assert hash(again) == hash(TABLE)
     assert changed.digest != TABLE.digest
+
+
+def test_tables_that_differ_in_any_field_or_in_the_step_hash_differently_and_hashes_are_not_pickled():
+    layers = [replace(CONV, **{column.name: 7}) for column in fields(Layer)]
+    steps = [replace(Step(8), **{column.name: 7}) for column in fields(Step)]
+    tables = [TABLE, *(replace(TABLE, layers=(layer, *TABLE.layers[1:])) for layer in layers)]
+    tables += [replace(TABLE, step=step) for step in steps]
+    assert len({*map(hash, tables)}) == len(tables) == len({*tables})
+    assert "_hash" not in vars(copy(TABLE))
 
 
 def test_columns_may_come_in_any_order(written):
