@@ -50,8 +50,8 @@ def whole_number(name: str, value: object, low: int = 1, high: int = MAX_SAMPLES
     return number
 
 
-def positive_number(name: str, value: object, low: float = SMALLEST, high: float = LARGEST) -> float:
-    """`value` as a float, `low` to `high`, 0 only where `low` is; SchemaError for text, NaN, negatives and more."""
+def number_within(name: str, value: object, low: float = SMALLEST, high: float = LARGEST) -> float:
+    """`value` as a float, `low` to `high`, 0 (never -0.0) only where `low` is; SchemaError for all else, NaN too."""
     valid = f"Give {'0, or ' * (low == 0)}one from {max(low, SMALLEST):g} to {high:,.10g}"
     try:
         number = float(plain_number(value))  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ def positive_number(name: str, value: object, low: float = SMALLEST, high: float
         is_positive = not isinstance(value, bool) and 0 < number < math.inf
         wrong = ("too large" if number > high else "too small") if is_positive else "not a positive number"
         raise SchemaError(f"{name} {value!r} is {wrong}. {valid}; check its unit.")
-    return number
+    return number or 0.0
 
 
 def plain_number(value: object) -> object:

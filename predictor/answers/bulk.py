@@ -25,7 +25,15 @@ from predictor.answers.loading import LOADING_TIMES, STARTS, WAITS
 from predictor.answers.notes import as_answered
 from predictor.answers.offers import ENERGIES, EPOCH_TIMES, energy_basis, epochs, rentals_of, rented_rows
 from predictor.answers.options import check_read, named_by_flags, options_of, renewed
-from predictor.answers.question import ANCHOR_FIELDS, OF_EPOCHS, OPTIONS, RETIRED, MiniBatch, Question
+from predictor.answers.question import (
+    ANCHOR_FIELDS,
+    OF_EPOCHS,
+    OPTIONS,
+    RETIRED,
+    MiniBatch,
+    Question,
+    unread_by,
+)
 from predictor.answers.resolved import OwnMeasurements, ResolvedQuestion, load_model
 from predictor.arrays import Array
 from predictor.catalogue.data_sets import find_training_set
@@ -76,6 +84,7 @@ WORDS = ("energy_basis", "bottleneck", "mode", "method", "extrapolates", "error"
 
 _ANCHOR = "anchor_"
 _OWN = ("batch_size", "samples", "validation_samples")
+_OF_ALL = ("device", "of_project")  # given beside the defaults, no options of a question
 _PRICED = {"samples", "data_set", "framework_loop", "n_gpus", "workers", "loader", "data_source", *RETIRED}
 """Options or columns beside which prices and the machines of offers change an answer."""
 
@@ -186,7 +195,7 @@ _Grids = dict[str, _Grid | EpochcastError]
 class BulkAnswers:
     """Answers batches of rows; the model, layer tables and grids are kept from batch to batch.
 
-    `defaults`: of `checked_defaults`; `device`, as of `predict_rows`, if it is not the CPU.
+    `defaults`: of `checked_defaults`; `device` and `of_project`, as of `predict_rows`, where they are given.
     """
 
     columns = (*REQUIRED_COLUMNS, *optional_columns())
@@ -194,7 +203,8 @@ class BulkAnswers:
 
     def __init__(self, defaults: Mapping[str, Any]) -> None:
         model, device = load_model(defaults.get("model")), defaults.get("device", "cpu")
-        self.defaults = {name: value for name, value in defaults.items() if name != "device"}
+        self._of_project = frozenset(defaults.get("of_project", ()))
+        self.defaults = {name: value for name, value in defaults.items() if name not in _OF_ALL}
         self.defaults["model"] = model if device == "cpu" else model.on(device)
         if defaults.get("measurements") is not None:
             own = OwnMeasurements.of(defaults["measurements"], self.defaults["model"])
@@ -295,7 +305,7 @@ class BulkAnswers:
 
         With them the error of each refused question, by its place.
         """
-        usual = [_BAD, *(self.defaults.get(name) or 0 for name in ("samples", "validation_samples"))]
+        usual = [_BAD, *(self._default(group.cells, name) or 0 for name in ("samples", "validation_samples"))]
         numbers = np.where(group.numbers == _BLANK, np.array(usual)[:, None], group.numbers)
         errors: dict[int, str] = {}
         for index in np.flatnonzero(~self._plain(group, numbers)).tolist():
@@ -328,7 +338,12 @@ class BulkAnswers:
 
     def _option(self, cells: _Cells, name: str) -> Any:
         """An option of these rows, or of all."""
-        return options_of(Question)[name].checked(cells.get(name, "").strip() or self.defaults.get(name))
+        return options_of(Question)[name].checked(cells.get(name, "").strip() or self._default(cells, name))
+
+    def _default(self, cells: _Cells, name: str) -> Any:
+        """The default of an option of these rows; none of the project that their own loop does not read."""
+        is_unread = name in self._of_project and name in unread_by(cells.get("framework_loop", "").strip())
+        return None if is_unread else self.defaults.get(name)
 
     def _checked(self, cells: _Cells, size: str, samples: str, validation: str) -> tuple[int, int, int]:
         """Check a question's own cells; 0 samples where a data set or nothing gives them."""
@@ -337,7 +352,9 @@ class BulkAnswers:
         parts = self._option(cells, "gradient_accumulation")
         MiniBatch(batch_size, self._option(cells, "n_gpus"), parts).check()
         own = (("samples", samples), ("validation_samples", validation))
-        values = {name: options[name].checked(text.strip() or self.defaults.get(name)) for name, text in own}
+        values = {
+            name: options[name].checked(text.strip() or self._default(cells, name)) for name, text in own
+        }
         values |= {name: self._option(cells, name) for name in ("data_set", *OF_EPOCHS[1:])}
         question = Question(None, None, batch_size, **values)
         samples_asked = MAX_SAMPLES if question.epoch_of_loop else question.samples or 0
@@ -513,13 +530,16 @@ def predict_rows(
     From Parquet to Parquet nothing becomes text: that is about ten times as fast as CSV.
     """
     checked, declared = checked_defaults(defaults), options_of(Question)
-    prices = [name for name in checked if declared[name].panel == "Prices" and name not in of_project]
+    typed = [name for name, value in checked.items() if value != declared[name].default]
+    prices = [
+        declared[name].shown for name in typed if declared[name].panel == "Prices" and name not in of_project
+    ]
     prices = [] if _PRICED & {*checked} else prices
     try:
         opened = _arrow_pipe if is_parquet(in_table) and is_parquet(out_table) else _text_pipe
         # errors of rows name their columns
         with named_by_flags(False), opened(in_table, out_table, prices) as pipe:
-            return _answered(pipe, spread, {**checked, "device": device})
+            return _answered(pipe, spread, {**checked, "device": device, "of_project": of_project})
     except BrokenPipeError:
         raise  # the reader has gone
     except OSError as error:
@@ -550,7 +570,7 @@ def _answered(pipe: _Pipe, spread: Spread, defaults: dict[str, Any]) -> int:
 def _text_pipe(in_table: _Path, out_table: _Path, prices: Sequence[str]) -> Iterator[_Pipe]:
     """Open both tables; that of the answers appears when the block ends, and not if the block raises.
 
-    `prices` are options that have no effect without epochs.
+    `prices` are names of options that have no effect without epochs.
     """
     with open_table(in_table) as table:
         header = table.header
@@ -666,9 +686,8 @@ def _check_header(path: _Path, header: Sequence[str], prices: Sequence[str]) -> 
             f"{'already, which the answer adds' if taken else 'twice'}. Rename or remove it."
         )
     if prices and not _PRICED & {*header}:
-        price = options_of(Question)[prices[0]].flags[0]
         raise SchemaError(
-            f"{price} prices epochs, which {path} has none of. Add a column samples, or leave it out."
+            f"{prices[0]} prices epochs, which {path} has none of. Add a column samples, or leave it out."
         )
     # a column that looks like one that is read, or that only all rows can share, would have no effect
     for name in (name for name in header if name and name not in BulkAnswers.columns):

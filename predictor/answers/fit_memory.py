@@ -26,7 +26,7 @@ from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, 
 from predictor.answers.resolved import ResolvedQuestion
 from predictor.catalogue.devices import Gpu, find_gpu, precisions_of, short_name
 from predictor.catalogue.modes import MAX_PER_GPU, Mode, mode_in_words
-from predictor.checks import positive_number
+from predictor.checks import number_within
 from predictor.cnns.blocks import Block, block_levels
 from predictor.cnns.layer_table import LayerTable, Step
 from predictor.errors import OutOfRangeError, SchemaError, nearest
@@ -259,7 +259,7 @@ class _Search:
                 raise SchemaError(f"{named(option)}{words}").about(name)
         resolved = ResolvedQuestion.of(question, "compare")
         resolved.local_sizes(sizes)  # refuse what cannot be shared evenly
-        most = math.inf if memory_gib is None else positive_number(named("memory_gib"), memory_gib)
+        most = math.inf if memory_gib is None else number_within(named("memory_gib"), memory_gib)
         gpus = {
             gpu.name: replace(gpu, driver_memory_mib=1024 * most) if most < gpu.driver_memory_gib else gpu
             for gpu, _ in resolved.devices

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from warnings import warn
 
-from predictor.checks import LARGEST, SMALLEST, as_list, of_kind, positive_number, whole_number, yes_or_no
+from predictor.checks import LARGEST, SMALLEST, as_list, number_within, of_kind, whole_number, yes_or_no
 from predictor.errors import EpochcastError, OutOfRangeError, RetiredOptionWarning, SchemaError, nearest
 
 ANSWERS = {
@@ -106,7 +106,7 @@ def _flag(declared: Option, value: Any) -> bool:
 def _number(declared: Option, value: Any) -> float:
     """A number above 0, of the range that is declared; 0, too, where it is the default."""
     low = 0.0 if declared.default == 0 else max(declared.low, SMALLEST)
-    return positive_number(declared.shown, value, low, min(declared.high, LARGEST))
+    return number_within(declared.shown, value, low, min(declared.high, LARGEST))
 
 
 def _hours(declared: Option, value: Any) -> float:
@@ -114,27 +114,30 @@ def _hours(declared: Option, value: Any) -> float:
     text = str(value).strip().casefold()
     if _DURATION.fullmatch(text) and not _MINUTES_OR_MONTHS.fullmatch(text):
         hours = sum(float(number) * _HOURS[unit[0]] for number, unit in _WITH_UNIT.findall(text))
-        return positive_number(declared.shown, hours)
+        return number_within(declared.shown, hours)
     if isinstance(value, str) and not _PLAIN.fullmatch(text):
         raise SchemaError(
             f"{declared.shown} {value!r} is not a number of hours, nor one with a unit: 90min, 1h30m, 2d, 3 weeks."
         )
-    return positive_number(declared.shown, value)
+    return number_within(declared.shown, value)
 
 
 def _usd(declared: Option, value: Any) -> float:
     """US$: ``100``, ``$100``, ``US$ 1,500`` or ``100 USD``."""
     if isinstance(value, str):
         value = _CURRENCY.sub("", value.strip()) or value
-    return positive_number(declared.shown, value, 0.0 if declared.free else SMALLEST)
+    return number_within(declared.shown, value, 0.0 if declared.free else SMALLEST)
 
 
 def _share(declared: Option, value: Any) -> float:
     """A share, 0 to less than 1."""
-    share = positive_number(declared.shown, value, 0.0, 1.0)
-    if share == 1:
-        raise OutOfRangeError(f"{declared.shown} {value} is no share: pass 0 to less than 1.")
-    return share
+    try:
+        share = float(value)
+    except (TypeError, ValueError):
+        share = math.nan
+    if isinstance(value, bool) or not 0 <= share < 1:
+        raise OutOfRangeError(f"{declared.shown} {value!r} is no share. Give one from 0 to below 1.")
+    return share or 0.0
 
 
 _WITH_UNIT = re.compile(
@@ -179,7 +182,7 @@ def _loader(declared: Option, value: Any) -> str:
     text = str(value).strip()
     number, _, unit = text.rpartition("/")
     if unit in ("worker", "machine"):
-        return f"{positive_number(declared.shown, number)}/{unit}"
+        return f"{number_within(declared.shown, number)}/{unit}"
     if text not in declared.choices and not text.casefold().endswith(".json"):
         raise SchemaError(
             f"{declared.shown} {value!r} is not known. Nearest: {nearest(text, declared.choices)}; known: "

@@ -58,7 +58,7 @@ RANKINGS = ("cost", "time")
 
 # Which answers read an option (`predictor.answers.options.ANSWERS`).
 _COSTS = ("predict", "compare", "bulk")
-_PRICED = (*_COSTS, "watch", "parallel")
+_OFFERS = (*_COSTS, "watch", "parallel")
 _EPOCHS = (*_COSTS, "cell")
 _LOADED = (*_EPOCHS, "watch")
 _TEAMS = (*_LOADED, "parallel")
@@ -171,12 +171,12 @@ class Question:
     workers: int | str | None = _loaded(None, "workers", low=0, high=MAX_WORKERS)
     loader: str | PathLike[str] | None = _loaded(None, "loader", choices=(*LOADERS, "none"))  # noqa: RUF009
     data_source: str | None = _loaded(None, "choice", choices=SOURCES)
-    offers: str | PathLike[str] | Sequence[Offer] | None = _of_prices(None, "file", remote=False, answers=_PRICED)  # noqa: RUF009
-    spot: bool = _of_prices(False, "flag", answers=_PRICED)
+    offers: str | PathLike[str] | Sequence[Offer] | None = _of_prices(None, "file", remote=False, answers=_OFFERS)  # noqa: RUF009
+    spot: bool = _of_prices(False, "flag", answers=_OFFERS)
     marketplaces: bool = _of_prices(False, "flag", answers=_COSTS)
     usd_per_hour: float | None = _of_prices(None, "usd", free=True, answers=_COSTS)
-    provider: str | None = _of_prices(None, "names", answers=_PRICED)
-    offer_region: str | None = _of_prices(None, "names", answers=_PRICED)
+    provider: str | None = _of_prices(None, "names", answers=_OFFERS)
+    offer_region: str | None = _of_prices(None, "names", answers=_OFFERS)
     region: str | None = _of_prices(None, answers=("predict", "compare"))
     anchors: Iterable[Anchor | Mapping[str, Any]] = worded((), "anchors", _ANCHOR, answers=_KNOWN)
     measurements: Any = _of_model(None, "file")  # noqa: RUF009

@@ -49,7 +49,7 @@ from predictor.catalogue.modes import (
 )
 from predictor.catalogue.offers import Offer, Prices, hourly_usd, load_offers
 from predictor.catalogue.providers import chosen_offers
-from predictor.checks import MAX_BATCH_SIZE, MAX_SAMPLES, as_list, of_kind, positive_number, whole_number
+from predictor.checks import MAX_BATCH_SIZE, MAX_SAMPLES, as_list, number_within, of_kind, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import has_own_image_size, name_and_size, other_form_in_words, resolve_cnn
 from predictor.cnns.zoo import zoo_cnn
@@ -590,7 +590,7 @@ def anchor_from(cells: dict[str, Any], model: Model, mode_on: Callable[[Gpu], Mo
             f"{shown['images_per_s']}."
         )
     [kind], samples = times, None
-    time_ms = value = positive_number(_shown_in_anchor(kind), cells[kind], high=ANCHOR_FIELDS[kind].high)
+    time_ms = value = number_within(_shown_in_anchor(kind), cells[kind], high=ANCHOR_FIELDS[kind].high)
     if "samples" in cells and kind != "epoch_time_s":
         raise SchemaError(
             f"the anchor's {shown['samples']} belongs to {shown['epoch_time_s']}, and {shown[kind]} is given. Leave it "

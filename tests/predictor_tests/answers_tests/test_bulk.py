@@ -56,6 +56,17 @@ def test_prices_of_rows_without_epochs_are_refused_but_where_they_decide_links_o
         answer(line, header=header, of_project=[*options], **options)
     answer(line, header=header, provider="aws", samples=9)
     answer(line, header=header, provider="aws", n_gpus=2)
+    answer(line, header=header, spot=False, marketplaces=False, provider=None, usd_per_hour=None)
+
+
+def test_defaults_of_the_project_that_the_loop_of_a_row_does_not_read_do_not_hold_for_it(answer):
+    header, defaults = "cnn,image_size,gpu,batch_size,framework_loop", {"samples": 9000, "drop_last": True}
+    lines = [f"resnet18,64,T4,32,{loop}" for loop in ("", "nnunet", "timm")]
+    assert [bool(row["error"]) for row in answer(*lines, header=header, **defaults)] == [False, True, True]
+    rows = answer(*lines, header=header, of_project=[*defaults], **defaults)
+    alone = [answer(lines[1], header=header), answer(lines[2], header=header, samples=9000)]
+    assert rows[1:] == [row for [row] in alone]
+    assert [row["error"] for row in rows] == [""] * 3
 
 
 def test_the_inputs_columns_and_order_are_kept(answer):

@@ -17,11 +17,11 @@ class Declared:
 OPTIONS = options_of(Declared)
 
 
-@pytest.mark.parametrize("zero", ["0", 0, 0.0, "0.0"])
+@pytest.mark.parametrize("zero", ["0", 0, 0.0, "0.0", "-0.0"])
 def test_zero_is_never_turned_into_another_default(zero):
     with pytest.raises(SchemaError, match=r"share .* is not a positive number"):
         OPTIONS["share"].checked(zero)
-    assert OPTIONS["extra"].checked(zero) == 0.0
+    assert str(OPTIONS["extra"].checked(zero)) == "0.0"
     with pytest.raises(
         SchemaError, match=r"extra -1 is not a positive number. Give 0, or one from 1e-06 to 1e\+12;"
     ):
