@@ -102,20 +102,19 @@ class OperatorColumns(Sequence[Operator]):
         meant = np.array([is_meant(OPERATOR_TYPES[name]) for name in self.words["type"]], dtype=bool)
         return meant[self.cells[FIELDS.index("type")]] if meant.size else np.zeros(len(self), dtype=bool)
 
-    def recoded(self, operators: Sequence[Operator]) -> NDArray[np.int64]:
-        """Cells of other operators by the own words; below `UNKNOWN` for one that is none of them."""
-        columns = OperatorColumns.of(operators)
-        cells = columns.cells.copy()
-        for row, name in _WORD_ROWS:
-            own = {word: code for code, word in enumerate(self.words[name])}
-            codes = np.array([*(own.get(word, UNKNOWN - 1) for word in columns.words[name]), UNKNOWN])
-            cells[row] = codes[np.where(cells[row] == UNKNOWN, -1, cells[row])]
-        return cells
+    def codes_of(self, operators: OperatorColumns, name: str) -> NDArray[np.int64]:
+        """Field of other operators, one that holds text, by the own words; below `UNKNOWN` for none of them."""
+        code_of = {word: code for code, word in enumerate(self.words[name])}
+        codes = np.array([*(code_of.get(word, UNKNOWN - 1) for word in operators.words[name]), UNKNOWN])
+        return np.asarray(codes[operators.cells[FIELDS.index(name)].clip(-1)])
 
     def places_of(self, operators: Sequence[Operator]) -> NDArray[np.intp]:
         """Place of each of these operators among the own ones, -1 for one that is none of them."""
-        keys = row_keys(self.recoded(operators).T)
-        return np.array([self._place.get(key, -1) for key in keys], dtype=np.intp)
+        columns = OperatorColumns.of(operators)
+        cells = columns.cells.copy()
+        for row, name in _WORD_ROWS:
+            cells[row] = self.codes_of(columns, name)
+        return np.array([self._place.get(key, -1) for key in row_keys(cells.T)], dtype=np.intp)
 
     @cached_property
     def _place(self) -> dict[bytes, int]:

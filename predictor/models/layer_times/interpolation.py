@@ -180,7 +180,7 @@ def neighbourhoods(
     """Find the nearest operators of the same family, in doublings of their sizes, of those at these positions."""
     n, k = unmeasured.size, min(N_NEIGHBOURS, len(measured))
     rows, weights, nearest = np.zeros((n, k), dtype=np.intp), np.zeros((n, k)), np.full(n, np.inf)
-    shapes = _shapes(operators)._replace(kinds=measured.recoded(operators)[FIELDS.index("kind")])
+    shapes = _shapes(operators)._replace(kinds=measured.codes_of(operators, "kind"))
     families = np.array(families_of(operators), dtype=object)[unmeasured]
     for family in positions_of(measured).keys() & families.tolist():
         at, of_family = np.flatnonzero(families == family), positions_of(measured)[family]
@@ -195,29 +195,32 @@ def neighbourhoods(
     return Neighbourhood(rows, weights, nearest)
 
 
-_PARTS, _SINGLE = 256, 0.01
-"""Parts of the measured operators; and more than what float32 rounds of squared distances."""
+_PARTS, _BLOCK, _SINGLE = 256, 64, 0.01
+"""Parts and block size of the measured operators; and more than what float32 rounds of squared distances."""
 
 
 def _nearest(own: _Shapes, measured: _Shapes, k: int) -> tuple[NDArray[np.intp], Array]:
     """Positions and distances of the k nearest, nearest first; of equally near ones the first, on every processor.
 
     Only what lies within the k-th least distance of some, in float32, is computed to the last digit and sorted: of the
-    least of each of `_PARTS` parts.
+    least of each of `_PARTS` parts. Products are of blocks so small that OpenBLAS wakes no threads, which would spin.
     """
-    squares = (
-        measured.squares - 2.0 * own.single @ measured.single.T
-    )  # less the own ones, which no order depends on
+    n, m, turned = len(own.single), len(measured.single), -2.0 * own.single.T
+    whole, squares = m - m % _BLOCK, np.empty((m, n), dtype=np.float32)
+    blocks = measured.single[:whole].reshape(-1, _BLOCK, len(turned))
+    np.matmul(blocks, turned, out=squares[:whole].reshape(-1, _BLOCK, n))
+    np.matmul(measured.single[whole:], turned, out=squares[whole:])
+    squares += measured.squares[:, None]  # less the own ones, which no order depends on
     if (own.kinds != UNKNOWN).any() or (measured.kinds != UNKNOWN).any():
-        squares += np.float32(_OTHER_KIND**2) * (own.kinds[:, None] != measured.kinds)
-    n, m = squares.shape
+        squares += np.float32(_OTHER_KIND**2) * (measured.kinds[:, None] != own.kinds)
     k, parts = min(k, m), min(m, _PARTS)
-    least = squares[:, : m // parts * parts].reshape(n, -1, parts).min(axis=1)
-    is_near = squares <= np.partition(least, k - 1, axis=1)[:, k - 1 : k] + _SINGLE
-    row, column = np.divmod(np.flatnonzero(is_near), m)
+    least = squares[: m // parts * parts].reshape(-1, parts, n).min(axis=0)
+    is_near = squares <= np.partition(least.T, k - 1)[:, k - 1] + np.float32(_SINGLE)
+    column, row = np.divmod(np.flatnonzero(is_near), n)
     near = sums_in_order((own.columns[row] - measured.columns[column]) ** 2, axis=1)
     near += _OTHER_KIND**2 * (own.kinds[row] != measured.kinds[column]) + _ROUNDING * column
-    chosen = np.lexsort((near, row))[np.searchsorted(row, np.arange(n))[:, None] + np.arange(k)]
+    order = np.lexsort((near, row))
+    chosen = order[np.searchsorted(row[order], np.arange(n))[:, None] + np.arange(k)]
     return column[chosen], np.sqrt(near[chosen])
 
 

@@ -221,9 +221,8 @@ class OperatorLibrary:
         shape[lookup.views], beyond[lookup.views] = MEASURED, 0
         if (twins := lookup.twins).size:
             convolutions = [*asked.rows(twins)]
-            bias_ms = work.bias_ms(
-                convolutions, _rows_of(batches, twins), self._rates(), self.mode.memory_format
-            )
+            rates, sizes = self._rates(), _rows_of(batches, twins)
+            bias_ms = work.bias_ms(convolutions, sizes, rates, self.mode.memory_format)
             signs = np.array([1.0 if has_bias(operator) else -1.0 for operator in convolutions])[:, None]
             gpu_ms[twins] = np.maximum(gpu_ms[twins] + signs * bias_ms, gpu_ms[twins] / 2)
             shape[twins] = np.maximum(shape[twins], NEAR)
@@ -340,10 +339,7 @@ class OperatorLibrary:
             by_trees = by_trees + closeness * near.mean(np.clip(missed, -_CLIFF, _CLIFF))
         log_ratio = np.where(lookup.forest[new, None] == _NO_FOREST, log_ratio, by_trees)
         host, shape = lookup.host_ms[new], np.repeat(lookup.shape[new, None], batches.shape[1], axis=1)
-        of_neighbours, beyond = (
-            self._beyond(near.rows, log_sizes[:, None]),
-            np.zeros(shape.shape, dtype=np.int8),
-        )
+        of_neighbours, beyond = self._beyond(near.rows, log_sizes[:, None]), np.zeros_like(shape)
         ends = np.flatnonzero(of_neighbours.any(axis=(0, 1)))
         share = weighted_sums(near.weights, of_neighbours[..., ends].astype(float))
         beyond[:, ends] = np.where(np.abs(share) > 0.5, np.sign(share), 0)
@@ -415,10 +411,8 @@ class OperatorLibrary:
             lacking = wanted & (lookup.forest == number)[:, None]
             rows, sizes = np.flatnonzero(lacking.any(axis=1)), np.flatnonzero(lacking.any(axis=0))
             if rows.size:
-                sm_count = work.device_sm_count(self.mode.gpu)
-                features = interpolation.forest_features(
-                    lookup.operators, self.usual_sizes[sizes], self._rates(), sm_count, rows
-                )
+                at, device = self.usual_sizes[sizes], (self._rates(), work.device_sm_count(self.mode.gpu))
+                features = interpolation.forest_features(lookup.operators, at, *device, rows)
                 lookup.trees[lacking] = trees.predict(features[lacking[np.ix_(rows, sizes)]])
 
     def _typical(self, operator: Operator, log_sizes: Array) -> Array:
@@ -531,8 +525,7 @@ class _Lookup:
 @lru_cache(maxsize=64)
 def _lookup_of(library: OperatorLibrary, asked: OperatorColumns) -> _Lookup:
     """Cached: a CNN is asked for at one batch size after another."""
-    operators, twins = _with_twins(library, asked)
-    exact, n = library._columns.places_of(operators), len(operators)
+    (operators, twins, exact), n = _with_twins(library, asked), len(asked)
     measured, new = np.flatnonzero(exact >= 0), np.flatnonzero(exact < 0)
     rows, near = exact[measured], interpolation.neighbourhoods(operators, new, library._columns)
     used, is_unknown = near.rows.ravel(), near.distance == np.inf
@@ -560,7 +553,7 @@ def _lookup_of(library: OperatorLibrary, asked: OperatorColumns) -> _Lookup:
     )  # fmt: skip
 
 
-def _is_measured(library: OperatorLibrary | CarriedOver, operators: OperatorColumns) -> NDArray[np.bool_]:
+def _is_measured(library: OperatorSource, operators: OperatorColumns) -> NDArray[np.bool_]:
     """Whether the library, or one that it rests on, holds each operator itself."""
     if isinstance(library, CarriedOver):
         return _is_measured(library.source, operators)
@@ -570,20 +563,25 @@ def _is_measured(library: OperatorLibrary | CarriedOver, operators: OperatorColu
 
 def _with_twins(
     library: OperatorLibrary, operators: OperatorColumns
-) -> tuple[OperatorColumns, NDArray[np.intp]]:
-    """The operators, and where twins stand in them, which tell the time of convolutions that no library measured.
+) -> tuple[OperatorColumns, NDArray[np.intp], NDArray[np.intp]]:
+    """The operators, where twins stand in them, and the place of each in the library, -1 for one that it lacks.
 
-    A twin is a convolution without the bias, or one measured with a bias.
+    Twins tell the time of convolutions that no library measured: without the bias, or measured with a bias.
     """
+    exact, base = library._columns.places_of(operators), library.base
     numbers, bias = operators.numbers, operators.numbers("out_channels", 0)
     area, parameters = numbers("kernel_height") * numbers("kernel_width"), numbers("parameters", 0)
     filters = numbers("in_channels", 0) * bias * area // numbers("groups")
     lacks_bias, may_have = parameters == filters, (operators.text("type") == "conv2d") & (bias > 0)
     may_have &= (lacks_bias | (parameters == filters + bias)) & (library.mode.framework == "pytorch")
-    at = np.flatnonzero(may_have & ~_is_measured(library, operators))
-    twins = operators.changed(at, parameters=(filters + bias * lacks_bias)[at])
-    at = at[~lacks_bias[at] | (library._columns.places_of(twins)[at] >= 0)]
-    return operators.changed(at, parameters=twins.cells[FIELDS.index("parameters"), at]), at
+    is_measured = exact >= 0 if base is None else (exact >= 0) | _is_measured(base, operators)
+    at = np.flatnonzero(may_have & ~is_measured)
+    twins = operators.rows(at).changed(np.arange(at.size), parameters=(filters + bias * lacks_bias)[at])
+    of_twins = library._columns.places_of(twins)
+    is_used = ~lacks_bias[at] | (of_twins >= 0)
+    exact[at[is_used]] = of_twins[is_used]
+    parameters = twins.cells[FIELDS.index("parameters"), is_used]
+    return operators.changed(at[is_used], parameters=parameters), at[is_used], exact
 
 
 def _rows_of(sizes: Array, rows: NDArray[np.intp]) -> Array:
