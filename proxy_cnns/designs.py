@@ -3,10 +3,8 @@
 datasets/profiles/designed.json holds families of shapes that no CNN of the zoo has, spread evenly over the space where
 CNNs live: `quick` measures the first of each family, `library` all. Convolutions get most of a library because their
 efficiency changes with every side of their shape (which kernels cuDNN takes). The time of the other operators follows
-their bytes, so a ladder of sizes is enough. They were drawn once, sizes by an additive recurrence with the generalized
-golden ratio (M. Roberts, "The unreasonable effectiveness of quasirandom sequences", 2018), by this module at commit
-51d476f8. A library has a second part: the convolutions of a few common CNNs, for whose shapes cuDNN has kernels of
-their own. So it covers any other CNN of the zoo as well as a user's own.
+their bytes, so a ladder of sizes is enough. A library has a second part: the convolutions of a few common CNNs, for
+whose shapes cuDNN has kernels of their own. So it covers any other CNN of the zoo as well as a user's own.
 
 Operators of training steps lie in datasets/profiles/trainings.json, in lists for similar trainings, each with the batch
 sizes and modes it is measured in; shapes are those of common repositories' defaults and their neighbours.
@@ -38,13 +36,10 @@ def spread_order(values: Sequence[_T]) -> list[_T]:
     return [values[position] for position in sorted(range(len(values)), key=ranks.__getitem__)]
 
 
-def designed_operators(part: str) -> tuple[Operator, ...]:
-    """Designed shapes of ``quick``, or of ``library``, which holds the former."""
+def designed_operators(*, quick: bool) -> tuple[Operator, ...]:
+    """Designed shapes of the preset ``quick``, or of ``library``, which holds the former."""
     families = json.loads(data_file("profiles/designed.json").read_text(encoding="utf-8"))
-    shapes = (
-        operators_in(family["operators"])[: family["quick"] if part == "quick" else None]
-        for family in families
-    )
+    shapes = (operators_in(family["operators"])[: family["quick"] if quick else None] for family in families)
     return tuple(dict.fromkeys(chain.from_iterable(shapes)))  # families touch where small maps begin
 
 

@@ -209,7 +209,7 @@ def _shipped(name: str) -> Preset:
     blocks: tuple[Block, ...] = ()
     match entry["subjects"]:
         case "designed":
-            operators = designed_operators(name) + common_operators(entry["cnns"])
+            operators = designed_operators(quick=name == "quick") + common_operators(entry["cnns"])
             subjects = operator_subjects(operators)
         case "zoo":
             subjects = operator_subjects(distinct_operators([zoo_cnn(cnn) for cnn in zoo_names()]))

@@ -159,9 +159,9 @@ COLUMNS = tuple(column.name for column in fields(PredictionRow))
 class Answer:
     """Columns over CNN x GPU x batch size: CNNs as asked, then GPUs as asked, then ascending batch sizes.
 
-    `values` maps each of `COLUMNS` to an array, a list or, of what is the same at all batch sizes of a CNN and GPU, a
-    `Coded`; `scope` is a paragraph on what it includes and excludes. Each `block` rows, one after another, are of one
-    CNN and GPU.
+    `values` maps each of `COLUMNS` to an array, a list or, of what is the same at all batch sizes of a CNN and GPU, and
+    of `extrapolates`, a `Coded`; `scope` is a paragraph on what it includes and excludes. Each `block` rows, one after
+    another, are of one CNN and GPU.
     """
 
     values: dict[str, Values]
@@ -184,7 +184,7 @@ class Answer:
             return first_rows
         # Copies of a GPU's first row, with what is a row's own written over: a third faster than row by row.
         rows = list(map(dict.copy, chain.from_iterable(map(repeat, first_rows, repeat(self.block)))))
-        own = [
+        own = [  # reasons are coded, too, but differ between batch sizes
             name
             for name, column in self.columns.items()
             if (name == "extrapolates" or not isinstance(self.values[name], Coded))

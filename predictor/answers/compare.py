@@ -377,9 +377,8 @@ class Comparer:
         as_asked = as_asked.with_teams(teams, np.repeat([own[0] for own in of_gpus], len(tried)))
         best = self._best_of(as_asked)[of_split, np.searchsorted(tried, size)]
         fast_local = local_size
-        if (
-            self.compared == [self.common] and not resolved.question.epoch_of_loop
-        ):  # whose epochs are of other images
+        # at another batch size, an epoch of a loop that fixes its iterations is of other images
+        if self.compared == [self.common] and not resolved.question.epoch_of_loop:
             fast_local = self._fastest(singles, teams, of_split, team, local_size)
             fast_local = np.where(per_gpu > 1, local_size, fast_local)
         start, index = np.cumsum(n_splits) - n_splits, np.arange(len(of_split))
@@ -715,7 +714,7 @@ _BESIDE = "packing_gain", "one_gpu_time_h", "one_gpu_cost_usd", "fastest_batch_s
 
 
 class Rows(Sequence[ComparisonRow]):
-    """The first `n` rows of columns, of which `row` has all; one has 100 fields, so that it is made when it is read."""
+    """The first `n` rows of columns, each of 100 fields, made on first read and kept; `row` has those beyond, too."""
 
     def __init__(self, columns: Columns, n: int) -> None:
         cells = [plain(columns[name]) for name in _NAMES]
@@ -725,7 +724,8 @@ class Rows(Sequence[ComparisonRow]):
         return self._n
 
     def __getitem__(self, place: Any) -> Any:
-        return self.row(range(self._n)[place])
+        places = range(self._n)[place]
+        return list(map(self.row, places)) if isinstance(places, range) else self.row(places)
 
 
 @dataclass(frozen=True)
@@ -741,7 +741,7 @@ class Comparison:
 
     @cached_property
     def rows(self) -> list[ComparisonRow]:
-        """The rows."""
+        """The rows, made on first read, and kept."""
         return list(Rows(self.columns, len(self.columns["gpu"])))
 
     def records(self) -> list[dict[str, Any]]:

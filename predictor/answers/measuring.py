@@ -31,7 +31,13 @@ _NORMAL = 2 * 1.645  # standard deviations between the ends of a 90 % interval
 _MOST = 10  # rows that are looked at: dearer ones are hardly ever the cheapest
 _DRAWS = 1000
 
-_drawn = lru_cache(_MOST)(lambda n: np.random.default_rng(0).standard_normal((_DRAWS, n)))  # 96 kB at most
+
+@lru_cache(_MOST)  # 96 kB each at most
+def _drawn(n: int) -> Array:
+    """Draws of a standard normal, (`_DRAWS`, n), alike for all who read them."""
+    drawn = np.random.default_rng(0).standard_normal((_DRAWS, n))
+    drawn.flags.writeable = False
+    return drawn
 
 
 @dataclass(frozen=True, slots=True)

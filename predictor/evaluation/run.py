@@ -132,9 +132,8 @@ def evaluate(
         )
         for name, estimator in _applicable(scenario, predictors).items():
             tasks += [_Task(scenario, name, estimator, fold) for fold in folds]
-    groups: dict[
-        tuple[Any, ...], list[int]
-    ] = {}  # positions of tasks whose fits are shown the same rows and columns
+    # positions of tasks whose fits are shown the same rows and columns
+    groups: dict[tuple[Any, ...], list[int]] = {}
     for i, (scenario, _, _, fold) in enumerate(tasks):
         shown = (fold.train.tobytes(), fold.proxies.tobytes(), scenario.answer, scenario.known)
         groups.setdefault(shown, []).append(i)

@@ -415,9 +415,8 @@ def _keepers(table: LayerTable, stored: Sequence[int]) -> Iterator[tuple[int, in
         (keeps_input, keeps_output), number = _keeps(layer), layer.recomputed or 0
         if keeps_output:
             yield number, position, position, ""
-        is_alone = (
-            layer.type != "multiply" or layer.parameters > 0
-        )  # else a factor is kept for another map's gradient
+        # else a factor is kept for another map's gradient
+        is_alone = layer.type != "multiply" or layer.parameters > 0
         for reader, source in enumerate(sources):
             others = (*sources[:reader], *sources[reader + 1 :])
             if number and (source == IMAGE or layers[source].recomputed != number):

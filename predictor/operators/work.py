@@ -503,7 +503,9 @@ def shape_columns(columns: OperatorColumns) -> Array:
     }
     shape = np.column_stack([values[name] for name in SHAPE_COLUMNS]).astype(float)
     of_optimizer = [name in ("in_channels", "n_tensors") for name in SHAPE_COLUMNS]
-    return np.where(is_optimizer[:, None] & ~np.array(of_optimizer), 0.0, shape)
+    shape[is_optimizer[:, None] & ~np.array(of_optimizer)] = 0.0
+    shape.flags.writeable = False  # all who ask share it
+    return shape
 
 
 @lru_cache(maxsize=65536)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -311,6 +311,18 @@ _NODES = ("roots", "left", "right")  # arrays of numbers of nodes
 NODE_ARRAYS = ("roots", "feature", "threshold", "left", "right", "value")
 
 
+class _Levels(NamedTuple):
+    """Nodes of a forest by their distance from the roots, (n_nodes,): right of a left child is the right one.
+
+    A leaf is its own left child, and has feature 0 and the threshold infinity.
+    """
+
+    feature: NDArray[np.intp]
+    threshold: Array
+    left: NDArray[np.intp]
+    value: Array
+
+
 @dataclass(frozen=True, eq=False)
 class Forest:
     """Nodes of all trees, of shape (n_nodes,); the prediction is `start` + the sum of the leaves reached.
@@ -344,8 +356,7 @@ class Forest:
         return total
 
     @cached_property
-    def _by_level(self) -> Forest:
-        """The nodes by their distance from the roots: right of a left child is the right one, and a leaf is its own."""
+    def _by_level(self) -> _Levels:
         levels, level = [self.roots], self.roots
         while level.size:
             level = level[self.feature[level] != _LEAF]
@@ -357,7 +368,7 @@ class Forest:
         left = np.where(is_leaf, np.arange(order.size), place[self.left[order]])
         feature = np.where(is_leaf, 0, self.feature[order]).astype(np.intp)
         threshold = np.where(is_leaf, np.inf, self.threshold[order])
-        return replace(self, feature=feature, threshold=threshold, left=left, value=self.value[order])
+        return _Levels(feature, threshold, left, self.value[order])
 
     @classmethod
     def mean(cls, forests: Sequence[Forest]) -> Forest:

@@ -135,12 +135,15 @@ def test_a_recurrent_layer_is_known_in_every_layout_of_its_precision(made_up_gpu
     assert by_mode["tf32", "nchw"] == (norm,)
 
 
-def test_equally_near_operators_are_the_first_whatever_a_processor_rounds():
+@pytest.mark.parametrize(
+    ("at", "noise"), [(0, 1e-12), (14, 1e-5)]
+)  # equally near, and nearer than float32 tells
+def test_the_nearest_are_those_of_exact_sorting_the_first_of_equals_whatever_a_processor_rounds(at, noise):
     rng = np.random.default_rng(0)
-    own, measured = (rng.integers(0, 2, (n, 4)) + 1e-12 * rng.standard_normal((n, 4)) for n in (20, 500))
+    own, measured = (at + rng.integers(0, 2, (n, 4)) + noise * rng.standard_normal((n, 4)) for n in (20, 500))
     shapes, learned, first = (_Shapes.of(at, np.zeros(len(at), int)) for at in (own, measured, own[:1]))
     rows, distances = _nearest(shapes, learned, 12)
-    exact = np.sqrt(((own.round()[:, None] - measured.round()) ** 2).sum(axis=2))  # many are equally near
+    exact = ((own.round(11)[:, None] - measured.round(11)) ** 2).sum(axis=2) + 1e-10 * np.arange(500)
     np.testing.assert_array_equal(rows, np.argsort(exact, axis=1, kind="stable")[:, :12])
-    np.testing.assert_allclose(distances, np.sort(exact, axis=1)[:, :12], atol=1e-3)
+    np.testing.assert_allclose(distances**2, np.sort(exact, axis=1)[:, :12], rtol=1e-7, atol=1e-7)
     assert (distances[:1] == _nearest(first, learned, 12)[1]).all()  # alone as among others
