@@ -1,11 +1,13 @@
 """Commands, their exit codes, words of their output and words that it lacks, by the fact that a row holds.
 
-command_cases.json has the rows, `[command, exit code, words, words that are absent]`, and the lines of small files.
+command_cases.json has the rows, `[command, exit code, words, words that are absent]`, the lines of small files, and the
+package that is missing where a command runs.
 A refusal is one line on stderr, and no command here leaves a file.
 """
 
 import json
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,8 @@ def test_a_command_answers_as_its_row_says(epochcast, folder, monkeypatch, case)
     for name in ("EPOCHCAST_STORE", "EPOCHCAST_MODEL"):
         monkeypatch.setenv(name, "")  # `serve` sets them: set here first, they are as before afterwards
         monkeypatch.delenv(name)
+    if command in TABLE["missing"]:
+        monkeypatch.setitem(sys.modules, TABLE["missing"][command], None)
     run = epochcast(*shlex.split(command))
     output = " ".join(f"{run.out} {run.err}".split())
     assert run.code == code, output

@@ -41,8 +41,9 @@ def test_small_maps_of_an_instance_norm_take_a_launch_for_four_on_each_multiproc
 def test_channels_are_uneven_where_a_group_has_no_multiple_of_eight():
     groups = ((64, 8), (64, 16), (60, 1))
     shapes = [replace(CONVOLUTION, in_channels=64, out_channels=out, groups=n) for out, n in groups]
-    uneven = shape_columns(shapes)[:, SHAPE_COLUMNS.index("uneven_out")]
-    assert uneven.tolist() == [0, 1, 1]
+    columns = shape_columns(shapes)  # shared by all who ask
+    assert columns[:, SHAPE_COLUMNS.index("uneven_out")].tolist() == [0, 1, 1]
+    assert not columns.flags.writeable
 
 
 def test_a_large_convolution_is_bound_by_its_multiply_adds():
