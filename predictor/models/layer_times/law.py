@@ -152,10 +152,9 @@ class OperatorTotals:
     def reasons(self) -> tuple[tuple[Reason, ...], ...]:
         """Reasons for caution at each batch size."""
         kinds, sizes = [kind for kind in _UNSURE if kind in self.named], range(self.sized_ms.shape[2])
-        every = [
-            tuple((kind, self.named[kind][i]) for kind in kinds if self.shares[kind][i] > 0) for i in sizes
-        ]
-        by_names = {key: tuple(_reason(kind, names) for kind, names in key) for key in every}
+        some = {kind: (self.shares[kind] > 0).tolist() for kind in kinds}
+        every = [tuple((kind, self.named[kind][i]) for kind in kinds if some[kind][i]) for i in sizes]
+        by_names = {key: tuple(_reason(kind, names) for kind, names in key) for key in set(every)}
         return tuple(by_names[key] for key in every)  # batch sizes alike share their tuple
 
 
