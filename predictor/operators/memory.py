@@ -293,7 +293,8 @@ def _kept(table: LayerTable, precision: str) -> Bytes:
     held = _held(entries.pop(0), flow.ends, flow.learns)
     parts = np.array([layer.recomputed or 0 for layer in table], dtype=int)
     for number, activations in entries.items():
-        held += np.where(parts == number, np.cumsum(_placed(activations, len(table))), 0.0)
+        first, _, size = _columns(activations)
+        held += np.where(parts == number, np.cumsum(np.bincount(first, size, len(table))), 0.0)
     return held
 
 
@@ -319,10 +320,9 @@ class _Kept(NamedTuple):
     bytes: float
 
 
-def _placed(kept: Sequence[_Kept], n: int) -> Bytes:
-    placed = np.zeros(n)
-    np.add.at(placed, [activation.first for activation in kept], [activation.bytes for activation in kept])
-    return placed
+def _columns(kept: Sequence[_Kept]) -> tuple[NDArray[np.int64], NDArray[np.int64], Bytes]:
+    first, end, size = np.array(kept, dtype=float).reshape(-1, 3).T
+    return first.astype(int), end.astype(int), size
 
 
 def _held(kept: Sequence[_Kept], ends: NDArray[np.int64], learns: NDArray[np.bool_]) -> Bytes:
@@ -331,12 +331,11 @@ def _held(kept: Sequence[_Kept], ends: NDArray[np.int64], learns: NDArray[np.boo
     In its backward pass, what is kept by layers that ran before this began and that it has not gone through yet; in
     the forward pass of a layer that has no other, what layers before keep for a backward pass to come.
     """
-    n = len(ends)
-    until = np.array([activation.end for activation in kept], dtype=int)
+    n, (first, until, size) = len(ends), _columns(kept)
     held = _in_spans(kept, n)
     for end in sorted(set(ends[learns].tolist())):
-        later = sum(kept_tensor.bytes for kept_tensor in kept if kept_tensor.first <= end < kept_tensor.end)
-        own = np.cumsum(_placed([kept[index] for index in np.flatnonzero(until == end).tolist()], n))
+        later = sum(size[(first <= end) & (end < until)].tolist())
+        own = np.cumsum(np.bincount(first[until == end], size[until == end], n))
         runs_last = learns & (ends == end)
         held[runs_last] = later + own[runs_last]
     return held
@@ -344,9 +343,10 @@ def _held(kept: Sequence[_Kept], ends: NDArray[np.int64], learns: NDArray[np.boo
 
 def _in_spans(kept: Sequence[_Kept], n: int) -> Bytes:
     """Bytes held at each of n layers, of what is held from the first to the last layer of its span."""
-    changes = _placed(kept, n + 1)
-    np.subtract.at(changes, [span.end + 1 for span in kept], [span.bytes for span in kept])
-    return np.cumsum(changes)[:n]
+    first, last, size = _columns(kept)
+    changes = np.bincount(first, size, n + 1)
+    np.subtract.at(changes, last + 1, size)
+    return np.asarray(np.cumsum(changes)[:n], dtype=float)
 
 
 def _gradients(table: LayerTable, precision: str) -> Bytes:
@@ -355,7 +355,7 @@ def _gradients(table: LayerTable, precision: str) -> Bytes:
     Of layers without a backward pass, their own maps from the layer that writes one to the last that reads it.
     """
     n, sizes, flow = len(table), _Tensors.of(table, precision).bytes, _Flow.of(table)
-    learns, ends, stored = flow.learns, flow.ends, flow.stored
+    learns, ends, stored = flow.learns, flow.ends.tolist(), flow.stored
     last_reader: dict[int, int] = {}
     last_gradient = {n - 1: n - 1} if n else {}
     for i, (layer, sources) in enumerate(zip(table, layer_inputs(table), strict=True)):
@@ -366,10 +366,10 @@ def _gradients(table: LayerTable, precision: str) -> Bytes:
     spans: dict[int, list[_Kept]] = {}  # by the end after which the backward pass of the reader begins
     for tensor, last in last_gradient.items():
         if tensor != IMAGE:
-            spans.setdefault(int(ends[last]), []).append(_Kept(tensor, last, sizes[tensor]))
+            spans.setdefault(ends[last], []).append(_Kept(tensor, last, sizes[tensor]))
     alive = np.zeros(n)
     for end, of_end in spans.items():
-        alive += np.where(learns & (ends == end), _in_spans(of_end, n), 0.0)
+        alive += np.where(learns & (flow.ends == end), _in_spans(of_end, n), 0.0)
     unlearned = []
     for i in np.flatnonzero(~learns).tolist():
         tensor = stored[i]
