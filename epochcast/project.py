@@ -34,7 +34,7 @@ def with_defaults(
     read, or has an unknown option or a wrong value; an error about an option of the file names it, too.
     """
     paths = filter(os.path.isfile, _places(os.getcwd()))  # noqa: PTH109 - for every question
-    files = ((path, _read(path, path.stat().st_mtime_ns)) for path in paths)
+    files = ((path, _read(path, os.stat(path).st_mtime_ns)) for path in paths)  # noqa: PTH116
     path, options = next(((path, options) for path, options in files if options is not None), (None, {}))
     replaced = {*typed, *(name for option in typed for name in _REPLACES.get(option, ()))}
     replaced |= {*unread_by(typed.get("framework_loop", options.get("framework_loop")))}
@@ -57,24 +57,24 @@ def with_defaults(
 
 
 @lru_cache(maxsize=16)
-def _places(folder: str) -> tuple[Path, ...]:
+def _places(folder: str) -> tuple[str, ...]:
     """Where a file of defaults may lie for this working folder, the nearest first."""
-    return tuple(above / name for above in (Path(folder), *Path(folder).parents) for name in _FILES)
+    return tuple(str(above / name) for above in (Path(folder), *Path(folder).parents) for name in _FILES)
 
 
 @lru_cache(maxsize=16)
-def _read(path: Path, _modified_ns: int) -> dict[str, Any] | None:
+def _read(path: str, _modified_ns: int) -> dict[str, Any] | None:
     """The options of a file; None if it is a pyproject.toml without any."""
     import tomllib
 
     try:
-        text = path.read_text(encoding="utf-8")
-        table = tomllib.loads(text) if path.name == _FILES[0] or "epochcast" in text else {}
-        options = table if path.name == _FILES[0] else table.get("tool", {}).get("epochcast")
+        text, is_own = Path(path).read_text(encoding="utf-8"), Path(path).name == _FILES[0]
+        table = tomllib.loads(text) if is_own or "epochcast" in text else {}
+        options = table if is_own else table.get("tool", {}).get("epochcast")
         for name, value in (options or {}).items():
             check_known(name, _OPTIONS)
             if _OPTIONS[name].kind == "file" and isinstance(value, str):
-                options[name] = str(path.parent / value)
+                options[name] = str(Path(path).parent / value)
             _OPTIONS[name].checked(value)
     except (OSError, ValueError, EpochcastError) as error:  # no UTF-8 and no TOML are ValueErrors
         raise SchemaError(f"{path} gives no options: {error}") from error

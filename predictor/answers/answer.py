@@ -223,7 +223,7 @@ def columns_of(rows: OfferRows, best: NDArray[np.bool_]) -> dict[str, Values]:
     devices = [pairs[index] for index in indices]
     offers, offer = _used(rows.offers.offers, rows.offer)
     teams, team = _used(iterations.teams, iterations.team)
-    no_codes = np.zeros(n, dtype=np.int64)
+    none = Coded([None], no_codes := np.zeros(n, dtype=np.int64))
     largest, per_gpu = np.zeros(n), numbers["per_gpu"]
     for count in set(per_gpu.tolist()):
         of_count = np.array(iterations.largest(count), dtype=float)[iterations.device]
@@ -237,7 +237,7 @@ def columns_of(rows: OfferRows, best: NDArray[np.bool_]) -> dict[str, Values]:
         "precision": Coded([mode.precision for _, mode in devices], device),
         "memory_format": Coded([mode.memory_format for _, mode in devices], device),
         "framework": Coded([question.framework], no_codes),
-        "iterations_per_epoch": Coded([None], no_codes) if samples is None else iterations.n_training,
+        "iterations_per_epoch": none if samples is None else -(-iterations.passes[0] // numbers["batch_size"]),
         "workers_needed": _whole(numbers["workers_needed"]),
         "offer": Coded([f"{rent.provider} {rent.instance}" if rent else "no offer" for rent in offers], offer),
         "offer_gpu_count": Coded([rent.gpu_count if rent else None for rent in offers], offer),
@@ -292,7 +292,7 @@ def frame_of(columns: Mapping[str, Values]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    words, codes, of_texts = list[Any](), list[NDArray[Any]](), list[int]()
+    words, codes, of_texts = list[Any](), list[Any](), list[int]()
     arrays_of: dict[str, dict[int, NDArray[Any]]] = {"d": {}, "O": {}}  # by the character of their type
     for place, column in enumerate(columns.values()):
         values = column if isinstance(column, np.ndarray) else _typed(column)

@@ -437,11 +437,6 @@ class Iterations:
         )
         return self, last, validated
 
-    @property
-    def n_training(self) -> Places:
-        """Iterations of the training pass of each row's epoch."""
-        return -(-self.passes[0] // self.batch_size)
-
     @cached_property
     def passes(self) -> tuple[Places, Places]:
         """Samples of the training and of the validation pass that an epoch of each row runs; 0 without samples."""
@@ -491,7 +486,8 @@ class Iterations:
         """Rows of single GPUs as those of `teams[team]`, with as many images for each of their GPUs."""
         shared = np.flatnonzero(np.array([joined is not None for joined in teams])[team])
         if not shared.size:
-            return replace(self, teams=teams, team=team)
+            is_same = teams is self.teams and team is self.team
+            return self if is_same else replace(self, teams=teams, team=team)
         together = team_times(
             {name: ms[shared] for name, ms in self.times.items()},
             self.table, self.devices.pairs, self.device[shared], teams, team[shared],

@@ -169,13 +169,13 @@ def other_form_in_words(cnn: object, image_size: int | None) -> str:
     """
     from predictor.cnns.zoo import ZOO
 
-    if not isinstance(cnn, str):
-        return ""
-    name, own_size = name_and_size(cnn)
+    name, own_size = name_and_size(cnn) if isinstance(cnn, str) else ("", None)
     image_size = own_size or image_size
+    if not name or image_size is None or image_size > _SMALL_IMAGE:
+        return ""
     names = _zoo_names_by_bare_name().get(_bare(name), [])
     small_form = f"{names[0]}_cifar" if len(names) == 1 else ""
-    if small_form not in ZOO or image_size is None or image_size > _SMALL_IMAGE:
+    if small_form not in ZOO:
         return ""
     return (
         f"{names[0]} is the form for images of {ZOO[names[0]].usual_image_size} px; the form for small ones, which "

@@ -256,11 +256,13 @@ class Calibration:
         `is_half`: whether each GPU computes in half precision; by default none does. Gives an array of the shape of the
         shares.
         """
-        wider = (slice(None), *[None] * (shares.host.ndim - 1))
-        is_new, steps = (column[wider] for column in _novelty(tuple(gpus), self.gpus, self.generations))
         factor = self._factor(_PLAIN, coverage)
         within = self._factor(_NEW_CNN, coverage) * np.sqrt(self.cnn_spread.variance(False, 0.0, shares))
-        of_cnn = np.hypot(within, factor * self.campaign)
+        of_cnn: Array = np.hypot(within, factor * self.campaign)
+        if all(is_known):
+            return of_cnn
+        wider = (slice(None), *[None] * (shares.host.ndim - 1))
+        is_new, steps = (column[wider] for column in _novelty(tuple(gpus), self.gpus, self.generations))
         measured_gpu = np.maximum(of_cnn, factor * np.sqrt(self.spread.variance(False, 0.0, shares)))
         of_new_gpu = factor * np.sqrt(is_new * (self.spread.gpu + self.spread.generation * steps))
         in_half = np.array(is_half or [False] * len(gpus))[wider]

@@ -114,9 +114,9 @@ class Model(Epochs):
 
         ArtifactError if the file is missing, damaged or of another version.
         """
-        chosen = Path(path) if path is not None else data_file("models/default.json")
-        try:
-            return _read(os.path.abspath(chosen), chosen.stat().st_mtime_ns)  # noqa: PTH100 - for every question
+        chosen = os.fspath(data_file("models/default.json") if path is None else path)
+        try:  # by `os`, for every question
+            return _read(os.path.abspath(chosen), os.stat(chosen).st_mtime_ns)  # noqa: PTH100, PTH116
         except OSError as error:
             raise ArtifactError(
                 f"cannot read the model {chosen}: {error.strerror}. Write one with `epochcast fit`."

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -397,7 +398,7 @@ def _shares_by_size(
     moved = work.moved_bytes(operators, np.array(batch_sizes), element_bytes)
     doublings = np.log2(np.maximum(moved, 1.0) / cache) if cache else np.full(moved.shape, SIZES[-1])
     step, doublings = SIZES[1] - SIZES[0], np.minimum(np.maximum(doublings, SIZES[0]), SIZES[-1])
-    lower = np.minimum((doublings - SIZES[0]) // step, len(SIZES) - 2.0).astype(np.intp)
+    lower = np.minimum(((doublings - SIZES[0]) / step).astype(np.intp), len(SIZES) - 2)
     sides = np.stack([lower, lower + 1], axis=1)
     return sides, np.maximum(1.0 - np.abs(doublings[:, None] - np.array(SIZES)[sides]) / step, 0.0)
 
@@ -415,9 +416,9 @@ def _reason(kind: int, names: Sequence[str]) -> Reason:
 
 def _named_each(kind: int, operators: Operators, is_kind: NDArray[np.bool_]) -> tuple[tuple[str, ...], ...]:
     """`_named` at each batch size; most are alike, and named once."""
-    masks = {column.tobytes(): column for column in is_kind.T}
-    named = {key: _named(kind, [operators[int(i)] for i in np.flatnonzero(masks[key])]) for key in masks}
-    return tuple(named[column.tobytes()] for column in is_kind.T)
+    keys = [column.tobytes() for column in is_kind.T]
+    named = {key: _named(kind, list(compress(operators, key))) for key in dict.fromkeys(keys)}
+    return tuple(map(named.__getitem__, keys))
 
 
 def _named(kind: int, operators: Sequence[Operator]) -> tuple[str, ...]:

@@ -388,8 +388,9 @@ class OperatorLibrary:
             return np.zeros((positions.size, log_sizes.shape[1]))
         if out.size or len(log_sizes) > 1:
             ends = self._ends[lookup.exact[out]]
-            asked = np.broadcast_to(log_sizes, (len(lookup.exact), log_sizes.shape[1]))[positions]
-            asked[out.size : 2 * out.size] = np.clip(asked[: out.size], ends[:, :1], ends[:, 1:])
+            asked = log_sizes[positions if len(log_sizes) > 1 else np.zeros_like(positions)]
+            at_least = np.maximum(asked[: out.size], ends[:, :1])
+            asked[out.size : 2 * out.size] = np.minimum(at_least, ends[:, 1:])
         at = np.log(self.usual_sizes)
         answers = interpolation.between(at, asked, lookup.trees[positions])
         if np.isnan(answers).any():

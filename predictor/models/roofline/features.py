@@ -93,7 +93,7 @@ class FamilyKernels:
         of_rates = {name: feature(self, 1.0) for name, feature in RATE_FEATURES[self.family].items()}
         return of_shape | of_batch | of_rates
 
-    @property
+    @cached_property
     def _flops(self) -> Array:
         return self.columns["flops"] * self.batch_size
 

@@ -230,7 +230,7 @@ class RooflineLaw:
             row, rates = xp.asarray(known.row[own]), mapped_rates(contexts.rates, column)
             autocasts = column(contexts.autocasts) if contexts.autocasts[own].any() else False
             # What one class takes too little of, where a GPU was measured, another takes too much of.
-            unmeasured = column(1.0 - known.has_deviations)
+            unmeasured = None if known.has_deviations[own].all() else column(1.0 - known.has_deviations)
             for group, (count, in_fp32, *gain) in zip(groups, summed, strict=True):
                 of_gpus = FamilyKernels(group.family, group.alike, sizes, rates, xp, autocasts, group.which)
                 log_times = in_fp32.of(row, of_gpus)
@@ -239,7 +239,7 @@ class RooflineLaw:
                     log_times -= xp.where(faster, of_mode, 0.0)
                 times = xp.exp(log_times)
                 times *= of_gpus.of_each(of_gpus.base_ms)
-                if group.family not in BOUND_BY_TRAFFIC:
+                if unmeasured is not None and group.family not in BOUND_BY_TRAFFIC:
                     times = xp.maximum(times, of_gpus.of_each(of_gpus.least_ms(unmeasured)))
                 if group.loops:
                     times += _looping_ms(group.columns, contexts[own], of_gpus)
