@@ -151,11 +151,7 @@ def bytes_of_parts(table: LayerTable, precision: str) -> dict[int, float]:
     """
     tensors, entries = _Tensors.of(table, precision), _kept_by_part(table, precision)
     kept, before = (_kept_tensors(own, tensors) for own in (table, table.without_recomputing()))
-    saved = {
-        number: sum(activation.bytes for activation in activations)
-        for number, activations in entries.items()
-        if number
-    }
+    saved = {number: sum(own.bytes for own in of_part) for number, of_part in entries.items() if number}
     for number, tensor, copied_by in kept:
         if number and copied_by is None and (0, tensor, None) in kept:
             saved[number] -= tensors.bytes[tensor]

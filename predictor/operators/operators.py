@@ -199,6 +199,7 @@ def operators_of(
 def _counted(table: LayerTable, by_host: bool, channels_last: bool, half: bool) -> Mapping[Operator, float]:
     """`operators_of`, in its own mode of a CNN whose layers say their passes."""
     counted: dict[Operator, float] = {}
+    shares: dict[int, tuple[Operator, float]] = {}  # by identity: equal layers share an operator
     for position, operator in layer_operators(table).items():
         layer = table.layers[position]
         again = table.recomputations(layer) if by_host else 0
@@ -210,8 +211,8 @@ def _counted(table: LayerTable, by_host: bool, channels_last: bool, half: bool) 
         if position in functions_of_lists(table):
             length, share = list_length(layer), 1 if layer.forwards is None else layer.forwards
             operator = Operator("add", **_map(length), passes="forward")
-        counted[operator] = counted.get(operator, 0) + share
-    for operator, count in _gradient_operators(table).items():
+        shares[id(operator)] = operator, shares.get(id(operator), (operator, 0))[1] + share
+    for operator, count in (*shares.values(), *_gradient_operators(table).items()):
         counted[operator] = counted.get(operator, 0) + count
     tensors, parameters = trained_tensors(table), table.parameters
     classes = table.layers[-1].out_channels
@@ -416,15 +417,14 @@ def layer_operators(table: LayerTable) -> Mapping[int, Operator]:
         float32 = [source for source in sources if wide[source]]
         activation = ACTIVATIONS.get(layer.kind or "")
         in_place = activation is not None and activation.in_place and layer.overwrites != 0
+        in_place = in_place and sources != (IMAGE,) and all(len(readers[source]) == 1 for source in sources)
         is_sliced = len(own_readers) == 1 and own_readers[0].type == "concat"
         marks = {
             "kind": None if activation is None else layer.kind,  # measured as any batch norm, or permute
             "groups": 2 if layer.type == "permute" and is_channel_shuffle(table, position) else layer.groups,
             "n_tensors": len(sources) if layer.type == "concat" else 1,
             "input_gradient": input_gradient,
-            "in_place": in_place
-            and sources != (IMAGE,)
-            and all(len(readers[source]) == 1 for source in sources),
+            "in_place": in_place,
             "wide_input": bool(float32),
             "wide_in_nchw": input_gradient
             and IMAGE not in float32
