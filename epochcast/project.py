@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from predictor.answers.options import Option, check_known, options_of
-from predictor.answers.question import Plan, Question, unread_by
+from predictor.answers.question import Plan, Question
+from predictor.catalogue.modes import unread_by
 from predictor.errors import EpochcastError, SchemaError
 
 _OPTIONS = {**options_of(Question), **options_of(Plan)}
@@ -40,11 +41,8 @@ def with_defaults(
     replaced |= {*unread_by(typed.get("framework_loop", options.get("framework_loop")))}
     replaced |= {"workers", "data_source"} if typed.get("loader") == "none" else set()
     own = {name: value for name, value in options.items() if name in declared and name not in replaced}
-    words = (
-        f"Defaults of {path}: {', '.join(f'{name} = {value!r}' for name, value in own.items())}."
-        if own
-        else ""
-    )
+    listed = ", ".join(f"{name} = {value!r}" for name, value in own.items())
+    words = f"Defaults of {path}: {listed}." if own else ""
     if own:
         getLogger("epochcast.project").info(words)
     try:

@@ -25,20 +25,12 @@ from predictor.answers.loading import LOADING_TIMES, STARTS, WAITS
 from predictor.answers.notes import as_answered
 from predictor.answers.offers import ENERGIES, EPOCH_TIMES, energy_basis, epochs, rentals_of, rented_rows
 from predictor.answers.options import check_read, named_by_flags, options_of, renewed
-from predictor.answers.question import (
-    ANCHOR_FIELDS,
-    OF_EPOCHS,
-    OPTIONS,
-    RETIRED,
-    MiniBatch,
-    Question,
-    unread_by,
-)
+from predictor.answers.question import ANCHOR_FIELDS, OF_EPOCHS, OPTIONS, RETIRED, MiniBatch, Question
 from predictor.answers.resolved import OwnMeasurements, ResolvedQuestion, load_model
 from predictor.arrays import Array
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.devices import Gpu, device_of
-from predictor.catalogue.modes import DROPPING, FIXED_EPOCHS, Mode
+from predictor.catalogue.modes import DROPPING, FIXED_EPOCHS, Mode, unread_by
 from predictor.catalogue.offers import load_offers
 from predictor.checks import MAX_BATCH_SIZE, MAX_SAMPLES, whole_number
 from predictor.cnns.layer_table import LayerTable
@@ -84,7 +76,6 @@ WORDS = ("energy_basis", "bottleneck", "mode", "method", "extrapolates", "error"
 
 _ANCHOR = "anchor_"
 _OWN = ("batch_size", "samples", "validation_samples")
-_OF_ALL = ("device", "of_project")  # given beside the defaults, no options of a question
 _PRICED = {"samples", "data_set", "framework_loop", "n_gpus", "workers", "loader", "data_source", *RETIRED}
 """Options or columns beside which prices and the machines of offers change an answer."""
 
@@ -202,9 +193,9 @@ class BulkAnswers:
     """Columns that are read; all others are kept as they are."""
 
     def __init__(self, defaults: Mapping[str, Any]) -> None:
-        model, device = load_model(defaults.get("model")), defaults.get("device", "cpu")
-        self._of_project = frozenset(defaults.get("of_project", ()))
-        self.defaults = {name: value for name, value in defaults.items() if name not in _OF_ALL}
+        self.defaults: dict[str, Any] = {**defaults}
+        model, device = load_model(defaults.get("model")), self.defaults.pop("device", "cpu")
+        self._of_project = self.defaults.pop("of_project", ())
         self.defaults["model"] = model if device == "cpu" else model.on(device)
         if defaults.get("measurements") is not None:
             own = OwnMeasurements.of(defaults["measurements"], self.defaults["model"])
@@ -347,15 +338,11 @@ class BulkAnswers:
 
     def _checked(self, cells: _Cells, size: str, samples: str, validation: str) -> tuple[int, int, int]:
         """Check a question's own cells; 0 samples where a data set or nothing gives them."""
-        options = options_of(Question)
         batch_size = whole_number("batch_size", size, high=MAX_BATCH_SIZE)
         parts = self._option(cells, "gradient_accumulation")
         MiniBatch(batch_size, self._option(cells, "n_gpus"), parts).check()
-        own = (("samples", samples), ("validation_samples", validation))
-        values = {
-            name: options[name].checked(text.strip() or self._default(cells, name)) for name, text in own
-        }
-        values |= {name: self._option(cells, name) for name in ("data_set", *OF_EPOCHS[1:])}
+        of_row = {**cells, "samples": samples, "validation_samples": validation}
+        values = {name: self._option(of_row, name) for name in ("samples", "data_set", *OF_EPOCHS)}
         question = Question(None, None, batch_size, **values)
         samples_asked = MAX_SAMPLES if question.epoch_of_loop else question.samples or 0
         return batch_size, samples_asked, question.validation_samples
@@ -530,10 +517,8 @@ def predict_rows(
     From Parquet to Parquet nothing becomes text: that is about ten times as fast as CSV.
     """
     checked, declared = checked_defaults(defaults), options_of(Question)
-    typed = [name for name, value in checked.items() if value != declared[name].default]
-    prices = [
-        declared[name].shown for name in typed if declared[name].panel == "Prices" and name not in of_project
-    ]
+    typed = [declared[name] for name in checked if name not in of_project]
+    prices = [own.shown for own in typed if own.panel == "Prices" and checked[own.name] != own.default]
     prices = [] if _PRICED & {*checked} else prices
     try:
         opened = _arrow_pipe if is_parquet(in_table) and is_parquet(out_table) else _text_pipe

@@ -228,10 +228,8 @@ class _Checked:
         for change in changes:
             row = change.row()
             if row.fits_in_memory or not self.row.fits_in_memory:
-                time_ms = row.iteration_time_ms
-                yield _Suspect(
-                    change.name, change.what, change.remedy, time_ms, _spread(row), odds, row.batch_size
-                )
+                words, time_ms = (change.name, change.what, change.remedy), row.iteration_time_ms
+                yield _Suspect(*words, time_ms, _spread(row), odds, row.batch_size)
 
 
 def check(question: Question, speed: Speed, epochs: int = 1) -> Checkup:

@@ -184,9 +184,8 @@ class Priced:
         fits, missed = self.rows.numbers["fits_in_memory"][places], self.misses_by
         missed = None if missed is None else missed[places]
         costs = self.total_usd[places], self.total_h[0][places]
-        return places[
-            ranking_order(fits, self.is_other(self.common)[places], missed, *costs, self.plan.rank_by)
-        ]
+        is_other = self.is_other(self.common)[places]
+        return places[ranking_order(fits, is_other, missed, *costs, self.plan.rank_by)]
 
     def best_of_gpus(self, ranked: Places) -> Places:
         """The first of each GPU among ranked trainings, best first."""
@@ -206,14 +205,13 @@ class Priced:
         if any(reason.kind == "gpu" for reason in reasons):
             coded = iterations.rows(places).reasons()
             is_sure = np.array([not own for own in coded.words])[coded.codes]
+        dear = self.rows.billed_usd(self.total_h[2]) if self.plan.rank_by == "cost" else self.total_h[2]
         return Standing(
             fits=numbers["fits_in_memory"][places],
             is_other=self.is_other(numbers["batch_size"][best])[places],
             time_h=self.total_h[0][places],
             cost_usd=self.total_usd[places],
-            dear=(self.rows.billed_usd(self.total_h[2]) if self.plan.rank_by == "cost" else self.total_h[2])[
-                places
-            ],
+            dear=dear[places],
             misses_by=None if self.misses_by is None else self.misses_by[places],
             safety=safety(*self.limits_h)[places] if self.limits_h else np.zeros(len(places)),
             is_sure=is_sure,
@@ -311,9 +309,8 @@ class Comparer:
         question, machines = self.resolved.question, self.machines
         may_share = self.may_share and self.plan.trainings == 1 and not question.is_whole
         most_of: dict[tuple[int, str], int] = {}
-        for gpu, link, offer in zip(
-            machines.gpu.tolist(), machines.links, machines.offers.offers, strict=True
-        ):
+        joined = zip(machines.gpu.tolist(), machines.links, machines.offers.offers, strict=True)
+        for gpu, link, offer in joined:
             if link and offer is not None:
                 most_of[gpu, link] = max(int(offer.gpu_count), most_of.get((gpu, link), 0))
         place_of: dict[Team | None, int] = {}

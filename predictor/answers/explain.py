@@ -594,9 +594,8 @@ def _measured(
     times = by_size[list(_MEASURED_TIMES)].median()
     sizes = np.array(times.index, dtype=int)
     wall_ms, gpu_ms, host_ms = (times[name].to_numpy(dtype=float) for name in _MEASURED_TIMES)
-    cnn, gpu, framework, precision, memory_format, setting, capture = (
-        str(first[name]) for name in ("cnn", "gpu", "framework", *_MODE, "capture")
-    )
+    columns = ("cnn", "gpu", "framework", *_MODE, "capture")
+    cnn, gpu, framework, precision, memory_format, setting, capture = (str(first[name]) for name in columns)
     mode = DeviceMode(gpu, framework, precision, memory_format, bool(first["autotune"]))
     fp32_products = products_in_fp32(framework, precision, setting)
     try:

@@ -19,7 +19,6 @@ from predictor.catalogue.links import find_link
 from predictor.catalogue.loading_rates import LOADERS, SOURCES
 from predictor.catalogue.modes import (
     CAPTURES,
-    DROPPING,
     FIXED_EPOCHS,
     FLOAT32_MATMUL_PRECISIONS,
     FRAMEWORKS,
@@ -31,6 +30,7 @@ from predictor.catalogue.modes import (
     PRECISIONS,
     USUAL_WORKSPACE_MIB,
     Habits,
+    unread_by,
 )
 from predictor.catalogue.offers import Offer
 from predictor.checks import LONGEST_MS, MAX_BATCH_SIZE, MAX_IMAGE_SIZE, MAX_SAMPLES, as_list, batch_sizes_of
@@ -277,9 +277,8 @@ class Question:
         if self.samples is None and self.data_set is None:
             object.__setattr__(self, "samples", step.samples)
         if self.batch_sizes is None:
-            shared = (
-                self.n_gpus if step.parallel is None else 1
-            )  # DataParallel spreads the batch that was recorded
+            # DataParallel spreads the batch that was recorded
+            shared = self.n_gpus if step.parallel is None else 1
             object.__setattr__(self, "batch_sizes", [step.batch_size * shared])
 
     @property
@@ -551,11 +550,6 @@ def named(name: str) -> str:
     """An option's name in messages, or that of the CNN, GPU or batch size; see `named_by_flags`."""
     declared = options_of(Question).get(name) or options_of(Plan).get(name)
     return (declared or Option(name, "", "word", None, "")).shown
-
-
-def unread_by(loop: str | None) -> tuple[str, ...]:
-    """Options of an epoch that the loop of a framework does not read."""
-    return ("samples", *OF_EPOCHS[:2]) if loop in FIXED_EPOCHS else ("drop_last",) if loop in DROPPING else ()
 
 
 def check_names(names: Iterable[str], options: Mapping[str, Option]) -> None:

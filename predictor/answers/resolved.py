@@ -530,9 +530,8 @@ def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") 
 
 def left_out_of(gpus: object, precision: str | None) -> tuple[LeftOut, ...]:
     """Named GPUs that lack the precision; errors are those of `gpus_of`."""
-    named_gpus = (
-        dict.fromkeys(_named(gpu) for gpu in _each_name(gpus) if not _is_all(gpu)) if precision else {}
-    )
+    names = [gpu for gpu in _each_name(gpus) if not _is_all(gpu)] if precision else []
+    named_gpus = dict.fromkeys(map(_named, names))
     return tuple(
         LeftOut(gpu.name, precision, f"the GPU has {', '.join(precisions_of(gpu))}")
         for gpu in named_gpus

@@ -34,6 +34,12 @@ MAX_PER_GPU = 8
 """Most trainings that were measured on one GPU."""
 
 
+def unread_by(loop: str | None) -> tuple[str, ...]:
+    """Options of an epoch that the loop of a framework does not read."""
+    of_data = ("samples", "validation_samples", "drop_last")
+    return of_data if loop in FIXED_EPOCHS else of_data[2:] if loop in DROPPING else ()
+
+
 class Habits(NamedTuple):
     """PyTorch's switches that are on: `deterministic` algorithms, which fill new tensors, and anomaly detection."""
 

@@ -246,6 +246,5 @@ def _inputs(text: str, index: int, where: str) -> tuple[int, ...] | None:
 def zipped_layer_table(path: Path, member: str, cnn: str) -> LayerTable | None:
     """Layer table of a CNN in a zip file, None if it lacks the member; refused as by `read_layer_table_csv`."""
     with ZipFile(path) as tables, TemporaryDirectory() as folder:
-        return (
-            read_layer_table_csv(tables.extract(member, folder), cnn) if member in tables.namelist() else None
-        )
+        is_there = member in tables.namelist()
+        return read_layer_table_csv(tables.extract(member, folder), cnn) if is_there else None

@@ -210,7 +210,7 @@ class LayerTable:
 
     `source` names where it came from (zoo, python, csv, onnx, torch, keras, chainer, or a published data set);
     `warnings` are why an answer about it extrapolates.
-    Its hash is computed once, so that tables are cheap keys of caches.
+    Its hash, of all columns, is computed once (0.3 ms for 515 layers), so that tables are cheap keys of caches.
     """
 
     cnn: str
@@ -231,7 +231,6 @@ class LayerTable:
 
     @cached_property
     def _hash(self) -> int:
-        # of all columns, 0.3 ms for 515 layers: where two tables of a cache collide, all their layers are compared
         return hash((self.cnn, self.image_size, self.layers, self.source, self.warnings, self.step))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -289,9 +289,8 @@ _TYPES = {
         ("all", "amax", "amin", "any", "argmax", "max", "mean", "min", "norm", "prod", "sum"), "mean"
     ),
     **{operator: "activation" for entry in ACTIVATIONS.values() for operator in entry.torch},
-    **{
-        name: "pad" for type_ in RESIZING_TYPES for name in OPERATOR_TYPES[type_].torch
-    },  # of unknown positions
+    # of unknown positions
+    **{name: "pad" for type_ in RESIZING_TYPES for name in OPERATOR_TYPES[type_].torch},
 }
 """Type of the row of each operator on tensors without a dimension of the mini-batch."""
 

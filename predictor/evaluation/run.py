@@ -127,9 +127,8 @@ def evaluate(
         except EpochcastError as error:
             refused.append(Refusal(scenario.name, "all", "all", 0, str(error)))
             continue
-        noise[scenario.name] = run_to_run_noise(
-            features.iloc[np.unique(np.concatenate([fold.test for fold in folds]))]
-        )
+        tested = np.unique(np.concatenate([fold.test for fold in folds]))
+        noise[scenario.name] = run_to_run_noise(features.iloc[tested])
         for name, estimator in _applicable(scenario, predictors).items():
             tasks += [_Task(scenario, name, estimator, fold) for fold in folds]
     # positions of tasks whose fits are shown the same rows and columns

@@ -1,7 +1,6 @@
 """Commands, their exit codes, words of their output and words that it lacks, by the fact that a row holds.
 
-command_cases.json has the rows, `[command, exit code, words, words that are absent]`, the lines of small files, and the
-package that is missing where a command runs.
+command_cases.json has the rows, `[command, exit code, words, words that are absent]`, files, and missing packages.
 A refusal is one line on stderr, and no command here leaves a file.
 """
 

@@ -52,9 +52,8 @@ def test_every_command_explains_itself(name, epochcast):
     rest = re.search(r"--help-all lists (\d+) more options", run.out)
     full = epochcast(name, "--help-all").out if rest else ""
     options = [set(re.findall(r"^│ [* ]*(--[a-z-]+)", text, re.M)) for text in (run.out, full)]
-    assert not rest or (
-        len(options[0]) == 13 and len(options[1] - options[0]) == int(rest[1])
-    )  # --help is one
+    # --help is one
+    assert not rest or (len(options[0]) == 13 and len(options[1] - options[0]) == int(rest[1]))
 
 
 def test_predict_prints_a_line_for_each_gpu_and_batch_size_and_names_the_common_the_fastest_and_the_largest(

@@ -57,6 +57,5 @@ def test_the_command_answers_what_is_typed_for_timm_as_its_own_options():
         command = [sys.executable, "-c", code, "predict", *words, "--gpu", "H200", "--json"]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    assert answered("--args", "--model resnet50 -b 64 --opt adam") == answered(
-        "resnet50", "--batch-size", "64", "--optimizer", "adam"
-    )
+    by_options = answered("resnet50", "--batch-size", "64", "--optimizer", "adam")
+    assert answered("--args", "--model resnet50 -b 64 --opt adam") == by_options

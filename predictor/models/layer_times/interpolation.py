@@ -312,10 +312,7 @@ NODE_ARRAYS = ("roots", "feature", "threshold", "left", "right", "value")
 
 
 class _Levels(NamedTuple):
-    """Nodes of a forest by their distance from the roots, (n_nodes,): right of a left child is the right one.
-
-    A leaf is its own left child, and has feature 0 and the threshold infinity.
-    """
+    """Nodes of a forest by levels, (n_nodes,): right of a left child is the right one; a leaf's is itself."""
 
     feature: NDArray[np.intp]
     threshold: Array

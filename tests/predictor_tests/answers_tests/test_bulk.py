@@ -62,11 +62,10 @@ def test_prices_of_rows_without_epochs_are_refused_but_where_they_decide_links_o
 def test_defaults_of_the_project_that_the_loop_of_a_row_does_not_read_do_not_hold_for_it(answer):
     header, defaults = "cnn,image_size,gpu,batch_size,framework_loop", {"samples": 9000, "drop_last": True}
     lines = [f"resnet18,64,T4,32,{loop}" for loop in ("", "nnunet", "timm")]
-    assert [bool(row["error"]) for row in answer(*lines, header=header, **defaults)] == [False, True, True]
+    of_rows = answer(*lines, header=header, **defaults)
     rows = answer(*lines, header=header, of_project=[*defaults], **defaults)
-    alone = [answer(lines[1], header=header), answer(lines[2], header=header, samples=9000)]
-    assert rows[1:] == [row for [row] in alone]
-    assert [row["error"] for row in rows] == [""] * 3
+    assert [not row["error"] for row in (*of_rows, *rows)] == [True, False, False, True, True, True]
+    assert rows[1:] == answer(lines[1], header=header) + answer(lines[2], header=header, samples=9000)
 
 
 def test_the_inputs_columns_and_order_are_kept(answer):

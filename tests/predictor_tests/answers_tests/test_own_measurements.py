@@ -82,9 +82,8 @@ def test_disturbed_and_imprecise_measurements_widen_the_interval(operators):
     n = len(operators)
     assert f"{n} of {n} measurements were disturbed" in _predict("resnet18", noted).trained_on
     assert "disturbed" not in _predict("resnet18", operators).trained_on
-    assert (
-        predict("resnet18", A100, [64], precision="tf32")[0].method == "roofline"
-    )  # the model stays as it was
+    # the model stays as it was
+    assert predict("resnet18", A100, [64], precision="tf32")[0].method == "roofline"
     quiet, precise = factor(), factor(median_precision=0.02)
     assert quiet == precise
     assert factor(median_precision=0.4) > factor(disturbed=True) > 1.3 * quiet

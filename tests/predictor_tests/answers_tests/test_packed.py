@@ -112,9 +112,8 @@ def test_a_speed_a_change_and_a_plan_are_those_of_a_training_beside_others():
     assert f"on {H100}, one of 4 trainings on the GPU, normal is" in equal.sentence
     [change] = diff(beside, replace(beside, cnn="resnet34"))
     assert (checkup.normal_ms, change.before) == (row.iteration_time_ms, row)
-    assert sum(layer.after_ms for layer in (*change.layers, change.rest)) == pytest.approx(
-        change.after.iteration_time_ms
-    )
+    sum_ms = sum(layer.after_ms for layer in (*change.layers, change.rest))
+    assert sum_ms == pytest.approx(change.after.iteration_time_ms)
     assert "batch 128, beside resnet50@224:64: " in change.sentence.replace("\n", " ")
     assert change.sentence.endswith("GiB for all 2.")
     equal = Question(**SMALL, per_gpu=4)
@@ -123,9 +122,8 @@ def test_a_speed_a_change_and_a_plan_are_those_of_a_training_beside_others():
     assert change.lines()[0].startswith("waiting for the other trainings or the host: ")
     assert "of them" not in change.lines()[0]
     plan = fit_memory(Question(**SMALL, per_gpu=4))
-    assert (
-        f"{plan.best.row.peak_memory_gib:.1f} of 79.65 GiB for the 4 trainings on each GPU" in plan.sentence
-    )
+    peak_gib = plan.best.row.peak_memory_gib
+    assert f"{peak_gib:.1f} of 79.65 GiB for the 4 trainings on each GPU" in plan.sentence
     search = Question(**SMALL, data_set="cifar100", per_gpu=4)
     assert " for all 20 trainings of 2 epochs on " in fit_memory(search, Plan(epochs=2, trials=20)).sentence
     with pytest.raises(SchemaError, match="Pass 1 to 8"):

@@ -143,9 +143,8 @@ def compile_hint(verdict):
 
 def same_time(row, other_row):
     ends = ("total_low_h", "total_time_h", "total_high_h")
-    return row.offer == other_row.offer and [getattr(row, end) for end in ends] == pytest.approx(
-        [getattr(other_row, end) for end in ends]
-    )
+    times_h, other_h = ([getattr(of, end) for end in ends] for of in (row, other_row))
+    return row.offer == other_row.offer and times_h == pytest.approx(other_h)
 
 
 def test_torch_compile_is_told_as_it_is_predicted_with_its_interval_and_what_compiling_takes():

@@ -60,20 +60,15 @@ def test_optional_columns_are_written_where_they_say_something_and_read(tmp_path
     assert len({TABLE.digest, table.digest, of_relu.digest}) == 2 + (of_relu != TABLE)
 
 
-def test_equal_tables_hash_alike_and_a_changed_number_changes_the_digest():
+def test_equal_tables_hash_alike_and_a_field_of_a_layer_or_the_step_changes_hash_and_digest():
     again = replace(TABLE, layers=tuple(replace(layer) for layer in TABLE.layers))
-    changed = replace(TABLE, layers=(replace(CONV, parameters=CONV.parameters + 1), *TABLE.layers[1:]))
     assert hash(again) == hash(TABLE)
-    assert changed.digest != TABLE.digest
-
-
-def test_tables_that_differ_in_any_field_or_in_the_step_hash_differently_and_hashes_are_not_pickled():
-    layers = [replace(CONV, **{column.name: 7}) for column in fields(Layer)]
-    steps = [replace(Step(8), **{column.name: 7}) for column in fields(Step)]
+    assert "_hash" not in vars(copy(TABLE))  # nor in a pickle
+    layers = (replace(CONV, **{column.name: 7}) for column in fields(Layer))
     tables = [TABLE, *(replace(TABLE, layers=(layer, *TABLE.layers[1:])) for layer in layers)]
-    tables += [replace(TABLE, step=step) for step in steps]
-    assert len({*map(hash, tables)}) == len(tables) == len({*tables})
-    assert "_hash" not in vars(copy(TABLE))
+    tables += (replace(TABLE, step=replace(Step(8), **{column.name: 7})) for column in fields(Step))
+    assert len({*map(hash, tables)}) == len(tables)
+    assert TABLE.digest not in {table.digest for table in tables[1:]}
 
 
 def test_columns_may_come_in_any_order(written):

@@ -99,10 +99,8 @@ def test_objects_of_an_image_are_a_whole_number(count):
 def test_of_a_box_only_its_samples_are_read(recorded):
     """The whole map was read and written for each box head: 13 of 46 ms of a Mask R-CNN."""
     boxes = [row for row in recorded("MaskRCNN") if "roi_align" in row.name]
-    assert boxes
-    assert {(row.type, row.in_height / row.out_height, row.in_width / row.out_width) for row in boxes} == {
-        ("avg_pool", 4, 4)
-    }
+    shrunk = {(row.type, row.in_height / row.out_height, row.in_width / row.out_width) for row in boxes}
+    assert shrunk == {("avg_pool", 4, 4)}
 
 
 def test_boxes_are_suppressed_one_after_the_other(recorded):

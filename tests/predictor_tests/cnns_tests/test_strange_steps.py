@@ -88,9 +88,8 @@ def test_blocks_left_out_at_random_are_the_middle_of_draws_and_said(torch):
         tables.append(record(deep, images))
     assert tables[0].layers == tables[1].layers == tables[2].layers
     (warning,) = tables[0].warnings
-    assert "drawn at random: of 5 draws the middle one is answered, of which the others compute 0." in str(
-        warning
-    )
+    words = "drawn at random: of 5 draws the middle one is answered, of which the others compute 0."
+    assert words in str(warning)
     with pytest.raises(SchemaError, match=r"answers the middle one of several draws"):
         resolve_cnn(torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), deep), 32)
 

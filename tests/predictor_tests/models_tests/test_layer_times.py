@@ -135,9 +135,7 @@ def test_a_recurrent_layer_is_known_in_every_layout_of_its_precision(made_up_gpu
     assert by_mode["tf32", "nchw"] == (norm,)
 
 
-@pytest.mark.parametrize(
-    ("at", "noise"), [(0, 1e-12), (14, 1e-5)]
-)  # equally near, and nearer than float32 tells
+@pytest.mark.parametrize(("at", "noise"), [(0, 1e-12), (14, 1e-5)])  # alike; alike in float32
 def test_the_nearest_are_those_of_exact_sorting_the_first_of_equals_whatever_a_processor_rounds(at, noise):
     rng = np.random.default_rng(0)
     own, measured = (at + rng.integers(0, 2, (n, 4)) + noise * rng.standard_normal((n, 4)) for n in (20, 500))
