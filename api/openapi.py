@@ -152,13 +152,8 @@ def _add_words(schemas: dict[str, Any]) -> None:
 def _own_example(app: FastAPI, route: APIRoute) -> Any:
     """Answer of a catalogue's route to its own example parameters; of a list, the first entries."""
     scope = {
-        "type": "http",
-        "method": "GET",
-        "path": route.path,
-        "headers": [],
-        "query_string": b"",
-        "app": app,
-    }
+        "type": "http", "method": "GET", "path": route.path, "headers": [], "query_string": b"", "app": app,
+    }  # fmt: skip
     parameters: dict[str, Any] = {
         field.name: (field.field_info.examples or [None])[0] for field in route.dependant.path_params
     }
@@ -182,9 +177,8 @@ def _add_example(operation: dict[str, Any], shown: Any) -> None:
 def _add_refusals(operation: dict[str, Any]) -> None:
     """Say which refusals an operation may answer with, each a problem document."""
     codes = set(_ALWAYS)
-    codes |= set(_WITH_BODY) if "requestBody" in operation else set()
+    codes |= {404, *_WITH_BODY} if "requestBody" in operation else set()
     codes |= {404, 422} if operation.get("parameters") else set()
-    codes |= {404} if "requestBody" in operation else set()
     codes |= {401, 403} if operation.get("security") else set()
     for code in sorted(codes | {int(code) for code in operation["responses"] if code in ("404", "422")}):
         operation["responses"][str(code)] = {

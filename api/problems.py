@@ -37,13 +37,8 @@ from predictor.errors import (
 PROBLEM_JSON = "application/problem+json"
 
 STATUS_OF: dict[type[EpochcastError], int] = {
-    UnknownGpuError: 404,
-    UnknownCnnError: 404,
-    ArtifactError: 503,
-    NotFittedError: 503,
-    StoreError: 503,
-    ServiceError: 503,
-    BackendUnavailableError: 503,
+    **dict.fromkeys((UnknownGpuError, UnknownCnnError), 404),
+    **dict.fromkeys((ArtifactError, NotFittedError, StoreError, ServiceError, BackendUnavailableError), 503),
     EpochcastError: 422,
 }
 """Status of each error; the first class that fits counts."""

@@ -128,13 +128,7 @@ def test_proxies_among_the_measurements_answer_a_gpu_that_no_model_knows(client)
     rows = read_measurements(data_root() / "measurements" / "h200_pytorch_founding_more_proxies.csv.gz")
     columns = ["cnn", "image_size", "batch_size", "kind", "iteration_time_ms", "gpu_time_ms", "host_time_ms"]
     proxies = rows[columns].assign(gpu="Tesla K80", precision="fp32").to_dict("records")
-    question = {
-        "cnn": "resnet18",
-        "image_size": 32,
-        "gpus": ["K80"],
-        "batch_sizes": [64],
-        "method": "proxy-times",
-    }
+    question = {"cnn": "resnet18@32", "gpus": ["K80"], "batch_sizes": [64], "method": "proxy-times"}
     assert client.post("/v1/predictions", json=question).status_code == 422
     answer = client.post("/v1/predictions", json=question | {"measurements": proxies}).json()
     [row] = answer["rows"]

@@ -68,13 +68,7 @@ _BODIES = [
     *table(__file__, "damaged bodies"),
     ("predictions", _JSON, "[" * 100_000, 422, ""),
     ("predictions", _JSON, '{"a":' * 100_000, 422, ""),
-    (
-        "predictions",
-        _JSON,
-        f'{{"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [{"9" * 10_000}]}}',
-        422,
-        "",
-    ),
+    ("predictions", _JSON, f'{{"cnn": "vgg16", "gpus": ["T4"], "batch_sizes": [{"9" * 10_000}]}}', 422, ""),
     ("cnns", "multipart/form-data; boundary=b", "\r\n--c" * 1_000_000, 400, "damaged"),
 ]
 
