@@ -1,4 +1,4 @@
-"""Content as it is sent: packed once, in a thread, with an ETag where clients keep it: who has it already gets 304."""
+"""Content as it is sent: packed once, with an ETag where clients keep it: who has it already gets 304."""
 
 import gzip
 import hashlib
@@ -58,7 +58,7 @@ class File:
         return self.packed is not None or len(self.content) < _LEAST_PACKED
 
     def with_gzip(self, level: int = _LEVEL) -> "File":
-        """The file with its gzip, where packing is worth it; call it in a thread."""
+        """The file with its gzip, where packing is worth it; call it in a thread if it may be long."""
         return self if self.is_packed else replace(self, packed=gzip.compress(self.content, level, mtime=0))
 
     @classmethod

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import parent_process
@@ -139,8 +139,8 @@ def _end_with_parent() -> None:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Watch the model's file while the service runs; close the store at its end."""
-    before_s = sys.getswitchinterval()
-    with logging_json(app.state.settings.log_level):
+    with logging_json(app.state.settings.log_level), ExitStack() as at_end:
+        at_end.callback(sys.setswitchinterval, sys.getswitchinterval())
         sys.setswitchinterval(0.0005)  # of a thread while the event loop waits: a tenth of usual
         warn_of_unused_settings()
         await asyncio.to_thread(_warm_up, app.state.serving)
@@ -150,6 +150,5 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         watch.cancel()
         await asyncio.gather(watch, return_exceptions=True)
-        sys.setswitchinterval(before_s)
         if app.state.store is not None:
             app.state.store.dispose()

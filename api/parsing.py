@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -18,7 +19,7 @@ from api.bodies import LARGER_TABLES, read_body
 from api.caching import accepts_gzip, file_response
 from api.problems import InvalidFieldsError
 from api.questions import EXAMPLES, MAX_COLUMN_ROWS, CnnQuestion, check_runs, core_question
-from api.queues import OfKind
+from api.queues import MaybeQuick
 from api.serving import ServingState, in_turn, serving_of
 from api.store.uploads import parsed_json, rows_of, table_sent
 from predictor.answers.question import Question
@@ -36,6 +37,7 @@ _MOST_COMMAS = 800_000  # ten thousand measurements of all columns have 0.6 mill
 _AFTER_KEYS = (b'":', b" :", b"\t:", b"\n:", b"\r:")  # a timestamp's colon follows a digit, and is none
 _MEASUREMENTS = b'"measurements"'  # are fitted first, which takes longer than other questions
 _MOST_ERRORS = 100
+_FEW_ROWS = 30  # which take 2 to 8 ms of a processor, by CNN and GPUs
 _COLUMNS_OR_STORE = (
     f"Measurements, up to {MAX_COLUMN_ROWS:,}, take least room as columns: "
     f'"measurements": {{"gpu": ["NVIDIA L40S", ...], "batch_size": [32, ...], ...}}. {LARGER_TABLES}'
@@ -78,7 +80,7 @@ async def json_of(request: Request) -> bytes:
 
 
 async def answered(request: Request, kind: type[Q], answer: Answering[Q]) -> Response:
-    """Answer in JSON: the kept answer to the same bytes, else that of `answer`, computed in its turn in a thread."""
+    """Answer in JSON: the kept answer to the same bytes, else that of `answer`, computed in its turn."""
     serving = serving_of(request)
     body = await json_of(request)
     accepted = request.headers.get("accept", "")
@@ -91,13 +93,28 @@ async def answered(request: Request, kind: type[Q], answer: Answering[Q]) -> Res
         queue = serving.upload_queue if _MEASUREMENTS in body else serving.model_queue
         compute = partial(_from_body, body, kind, answer, snapshot.model, serving.offers)
         compute = partial(_csv_of, compute) if in_csv else compute
-        call = OfKind(snapshot.answer, key, compute, packed=packed)
-        if len(body) < 1000:  # questions that differ in numbers only take about as long
-            call.kind = asked.translate(None, b"0123456789")
+        is_short = len(body) < 1000 and request.scope["path"] == "/v1/predictions"
+        alike = _kind_of(body, in_csv, packed) if is_short else None
+        call = MaybeQuick(snapshot.answer, key, compute, alike, packed=packed)
+        call.is_quick = partial(snapshot.is_quick, alike)
         with snapshot.awaited(key):
             file = await in_turn(request, queue, call)
     file = replace(file, media_type="text/csv; charset=utf-8") if in_csv else file
     return file_response(request, file, {"Vary": "Accept, Accept-Encoding"})
+
+
+def _kind_of(body: bytes, *form: bool) -> bytes | None:
+    """All of a question about few rows but its samples and batch sizes, of which their number; None of others.
+
+    `form`: whether the answer is CSV, and packed.
+    """
+    with suppress(KeyError, TypeError, ValueError):  # of what will be refused
+        question = from_json(body)
+        names, n_sizes = ",".join(question["gpus"]).casefold(), len({*question["batch_sizes"]})
+        is_small = "all" not in names and (names.count(",") + 1) * n_sizes <= _FEW_ROWS
+        if is_small and "measurements" not in question:
+            return to_json([*form, question | {"batch_sizes": n_sizes, "samples": None}])
+    return None
 
 
 def _csv_of(compute: Callable[[], bytes]) -> bytes:

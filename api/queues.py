@@ -1,4 +1,4 @@
-"""Queues before threads: a few calls run at once, clients take turns, and nobody holds all places.
+"""Queues before threads and the event loop: a few calls run at once, clients take turns, and nobody holds all places.
 
 A call that a client no longer waits for keeps its place until it ends by itself, at its next `check_stop`: Python
 cannot stop a thread.
@@ -22,16 +22,16 @@ from predictor.stopping import stopped_by
 
 _MOST_CLIENTS = 20_000  # whose time is remembered
 _LAST_CALLS = 16  # whose mean time says how long others will take
-_QUICK_S = 0.005  # of processor time, in which the event loop may do nothing else
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_Step = Callable[[], None]
 
 
-class OfKind(partial[T]):
-    """A call that takes about as long as others of its `kind`; None: nobody knows."""
+class MaybeQuick(partial[T]):
+    """A call that says in its turn whether it is known to be quick."""
 
-    kind: Hashable = None
+    is_quick: Callable[[], bool]
 
 
 class Queue:
@@ -47,8 +47,8 @@ class Queue:
     that wait. `most_work_s`: processor time of one call: one that takes longer is refused, and one that nobody waits
     for any more ends, at its next `predictor.stopping.check_stop`.
 
-    A call whose kind was quick the last time runs on the event loop in its turn: a thread beside the event loop and the
-    loop wait for Python's lock again and again and move from core to core, which takes half as long as such a call.
+    A call that is quick runs on the event loop in its turn, between others of which the loop does what waits: a thread
+    and the loop wait for Python's lock again and again and move from core to core, which takes half as long as a call.
     """
 
     def __init__(
@@ -67,8 +67,7 @@ class Queue:
         self._threads = ThreadPoolExecutor(at_once, "epochcast-queue")
         self._last_s: deque[float] = deque(maxlen=_LAST_CALLS)
         self._running: Counter[Hashable] = Counter()
-        self._turns: OrderedDict[Hashable, dict[asyncio.Future[Any], Callable[[], None]]] = OrderedDict()
-        self._kinds_s: LRUCache[Hashable, float] = LRUCache(1000)  # their last time
+        self._turns: OrderedDict[Hashable, dict[asyncio.Future[Any], _Step]] = OrderedDict()
         self._taken_s: LRUCache[Hashable, float] = LRUCache(_MOST_CLIENTS)
         self._least_s = 0.0  # taken by whoever had the last turn: others count as having taken as much
 
@@ -89,9 +88,9 @@ class Queue:
     async def run(self, client: Hashable, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call in its turn; HTTPException 503 if the queue is full or the turn does not come."""
         self.check(client)
-        loop, kind = asyncio.get_running_loop(), getattr(call, "kind", None)
+        loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        bounded = partial(self._bounded, client, kind, answer, partial(call, *args, **kwargs))
+        bounded = partial(self._bounded, client, answer, partial(call, *args, **kwargs))
         work = partial(contextvars.copy_context().run, bounded)
 
         def in_thread() -> None:
@@ -100,7 +99,7 @@ class Queue:
                 loop.call_soon_threadsafe(hand_over)
 
         def start() -> None:
-            if self._kinds_s.get(kind, _QUICK_S) < _QUICK_S:
+            if isinstance(call, MaybeQuick) and call.is_quick():
                 loop.call_soon(lambda: work()())  # when others that came at the same time are in the queue
             else:
                 self._threads.submit(in_thread)
@@ -117,9 +116,7 @@ class Queue:
             late.cancel()
             self._forget(client, answer)  # if it still waits, the client went
 
-    def _bounded(
-        self, client: Hashable, kind: Hashable, answer: "asyncio.Future[T]", call: Callable[[], T]
-    ) -> Callable[[], None]:
+    def _bounded(self, client: Hashable, answer: "asyncio.Future[T]", call: Callable[[], T]) -> _Step:
         """Make a call, which ends early if its time is over or nobody waits for it; what hands its result over."""
         began, began_s = time.thread_time(), time.monotonic()
 
@@ -132,7 +129,7 @@ class Queue:
                     "with fewer measurements."
                 )
 
-        give: Callable[[], None]
+        give: _Step
         try:
             with stopped_by(check):
                 give = partial(answer.set_result, call())
@@ -145,7 +142,6 @@ class Queue:
             """Give the result to its request and the place to the next call, in one wake of the event loop."""
             if not answer.done():  # else the client went
                 give()
-            self._kinds_s[kind] = took_s if kind else _QUICK_S
             self._taken_s[client] = self._share_s(client) + took_s
             self._running[client] -= 1
             if not self._running[client]:
@@ -188,7 +184,7 @@ class Queue:
         detail = f"too many requests wait for their turn. Send it again in {wait_s} s."
         return HTTPException(503, detail, {"Retry-After": str(wait_s)})
 
-    def _forget(self, client: Hashable, answer: "asyncio.Future[Any]") -> Callable[[], None] | None:
+    def _forget(self, client: Hashable, answer: "asyncio.Future[Any]") -> _Step | None:
         """Take a call out of those that wait; gives what starts it, None if it does not wait."""
         calls = self._turns.get(client, {})
         start = calls.pop(answer, None)

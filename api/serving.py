@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from predictor.answers.resolved import OwnMeasurements
 
 _LOG = logging.getLogger("epochcast.model")
+_QUICK_S = 0.005  # of processor time, in which the event loop may do nothing else
 _UNWATCHED_S = 0.1  # in which most calls end: a task that watches the client costs more than a tenth of one
 _KEPT_FITS = 8  # of measurements that came with questions, each some megabytes
 _Stamp = tuple[int, int, int]
@@ -49,13 +51,15 @@ class Snapshot:
     """A model with its kept answers and fits.
 
     `fits`: models that know the operators of someone's own measurements, by the rows: fitting takes longer than the
-    questions that follow. Used by one thread at a time, behind `upload_queue`.
+    questions that follow. Used by one thread at a time, behind `upload_queue`. `_kinds_s`: processor time of the kinds
+    of questions that take about as long, each the slowest lately; used behind `model_queue`.
     """
 
     model: Model
     kept_bytes: int
     fits: LRUCache[str, OwnMeasurements] = field(default_factory=lambda: LRUCache(_KEPT_FITS))
     _answers: LRUCache[bytes, File] = field(init=False)
+    _kinds_s: LRUCache[bytes | None, float] = field(default_factory=lambda: LRUCache(100))
     _clients: Counter[bytes] = field(default_factory=Counter)
     _large: dict[bytes, File] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
@@ -69,19 +73,28 @@ class Snapshot:
             file = self._answers.get(key) or self._large.get(key)
         return file if file is None or file.is_packed or not packed else None
 
-    def answer(self, key: bytes, compute: Callable[[], bytes], *, packed: bool) -> File:
-        """The kept answer, else the result of `compute`, kept from now on; call it in a thread, in turn.
+    def answer(self, key: bytes, compute: Callable[[], bytes], kind: bytes | None, *, packed: bool) -> File:
+        """The kept answer, else the result of `compute`, kept from now on; call it in turn, in a thread unless quick.
 
         Of clients that ask the same at once, the first has it computed: it is kept when the turns of the others come.
+        A refusal ends what is known of its `kind`, which a kept answer does not change.
         """
-        file = self.kept(key, packed=False) or File(compute())
+        began, file = time.thread_time(), self.kept(key, packed=False)
+        slowest_s = None if file else self._kinds_s.pop(kind, 0.0)
+        file = file or File(compute())
         file = file.with_gzip() if packed else file
+        if kind is not None and slowest_s is not None:
+            self._kinds_s[kind] = max(time.thread_time() - began, 0.9 * slowest_s)
         with self._lock:
             if file.kept_size <= self.kept_bytes // 8:  # one answer does not drive out all others
                 self._answers[key] = file
             elif self._clients[key] > 1:
                 self._large[key] = file
         return file
+
+    def is_quick(self, kind: bytes | None) -> bool:
+        """Whether the slowest recent answer of a kind took so little that the event loop may compute the next one."""
+        return self._kinds_s.get(kind, _QUICK_S) < _QUICK_S
 
     @contextmanager
     def awaited(self, key: bytes) -> Iterator[None]:

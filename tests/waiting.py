@@ -3,7 +3,9 @@
 import time
 from collections.abc import Callable
 
-__all__ = ["PATIENCE_S", "wait_until"]
+from predictor.stopping import check_stop
+
+__all__ = ["PATIENCE_S", "wait_until", "work"]
 
 PATIENCE_S = 300.0
 """What is not there by now does not come, however loaded the machine."""
@@ -16,3 +18,10 @@ def wait_until(true: Callable[[], object], alive: Callable[[], object] = lambda:
         assert alive(), "what was waited for has ended without it"
         assert time.monotonic() < end, f"it did not come within {PATIENCE_S:g} s"
         time.sleep(0.02)
+
+
+def work(seconds: float) -> None:
+    """Use a processor for some time, or until stopped."""
+    began = time.thread_time()
+    while time.thread_time() - began < seconds:
+        check_stop()

@@ -5,15 +5,17 @@ import gzip
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import httpx
 import pytest
 from case_tables import each_row
 from fastapi.testclient import TestClient
 from services import Service
-from waiting import PATIENCE_S, wait_until
+from waiting import PATIENCE_S, wait_until, work
 
 from api.main import create_app
+from api.parsing import question_of
 from api.queues import Queue
 from api.routes import predictions
 from api.serving import Snapshot
@@ -113,12 +115,39 @@ def test_a_large_answer_is_packed_and_a_body_unpacked_once_and_never_on_the_even
     assert len(unpacked) == 1
 
 
-def test_threads_take_short_turns_while_the_service_runs(settings):
+@each_row
+def test_only_few_other_batch_sizes_of_a_quick_question_are_answered_on_the_event_loop(
+    client, monkeypatch, path, questions, in_thread
+):
+    serving, ran = client.app.state.serving.model, []
+
+    def compute(body, kind, *_):
+        posted = question_of(body, kind)
+        ran.append("epochcast-queue" in threading.current_thread().name)
+        work(posted.samples / 10**6)
+        return b"{}"
+
+    monkeypatch.setattr(serving, "snapshot", Snapshot(serving.current, 2**20))
+    monkeypatch.setattr("api.parsing._from_body", compute)
+    for question in questions:
+        post = partial(client.post, f"/v1/{path}", json=ASKED | {"samples": 1} | question)
+        with ThreadPoolExecutor(2) as threads:  # at once: one of them gets the answer kept for the other
+            _ = threads.submit(post), threads.submit(post)
+    assert ran == in_thread
+
+
+def test_threads_take_short_turns_while_the_service_runs_and_usual_ones_after_a_start_that_failed(
+    settings, monkeypatch
+):
     before = sys.getswitchinterval()
     try:
         sys.setswitchinterval(0.005)
         with TestClient(create_app(settings)):
             during = sys.getswitchinterval()
         assert (during, sys.getswitchinterval()) == (0.0005, 0.005)
+        monkeypatch.setattr("api.main._warm_up", None)
+        with pytest.raises(TypeError), TestClient(create_app(settings)):
+            pass
+        assert sys.getswitchinterval() == 0.005
     finally:
         sys.setswitchinterval(before)

@@ -18,7 +18,7 @@ def memory():
 kept = 32 * 2**20
 snapshot, before, row = ServedModel(kept_bytes=kept).snapshot, memory(), [0.1] * 200
 for n in range(kept // 3000):
-    snapshot.answer(str(n).encode(), lambda: in_json({"rows": [row] * (1 + n % 10)}), packed=False)
+    snapshot.answer(str(n).encode(), lambda: in_json({"rows": [row] * (1 + n % 10)}), None, packed=False)
 print((memory() - before) / kept)
 """
 

@@ -1,6 +1,7 @@
 """Every option of the core's question can be asked of the service, and reaches the core."""
 
 import pytest
+from case_tables import table
 
 from api import questions
 from api.questions import ComparisonQuestion, ExplanationQuestion, PredictionQuestion
@@ -10,11 +11,7 @@ from predictor.answers.resolved import ResolvedQuestion
 from predictor.errors import OutOfRangeError, RetiredOptionWarning, SchemaError
 
 LISTS = {"precision": "precisions", "memory_format": "memory_formats"}
-OF_EPOCHS_AND_SEVERAL_GPUS = {
-    "validation_samples", "spot", "marketplaces", "usd_per_hour", "no_cudnn", "workspace_mib", "n_gpus", "nodes",
-    "drop_last", "framework_loop", "link", "sync_batch_norm", "parallel", "per_gpu", "beside", "workers", "loader",
-    "data_source", "provider", "offer_region", "region",
-}  # fmt: skip
+OF_EPOCHS_AND_SEVERAL_GPUS = {*table(__file__, "options of epochs and several GPUs")}
 """Options that explanations, which are of one GPU and without epochs, do not take."""
 
 GIVEN = {"cnn": "lenet5", "gpus": ["T4"], "batch_sizes": [8]}
@@ -26,18 +23,7 @@ def another(option: Option) -> object:
         return next(word for word in option.choices if word != option.default)
     if option.name == "region":
         return "FRA"
-    return {
-        "whole": 7,
-        "workers": "7/machine",
-        "trainings": 7,
-        "loader": "7.0/worker",
-        "number": 7.0,
-        "hours": 7.0,
-        "usd": 7.0,
-        "flag": True,
-        "word": "word",
-        "names": "aws,gcp",
-    }[option.kind]
+    return table(__file__, "another value of each kind of option")[option.kind]
 
 
 def asked_of_a_service():

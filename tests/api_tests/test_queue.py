@@ -9,12 +9,11 @@ import pytest
 from case_tables import each_row
 from fastapi import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, work
 
-from api.queues import OfKind, Queue
+from api.queues import MaybeQuick, Queue
 from api.serving import in_turn
 from predictor.errors import OutOfRangeError
-from predictor.stopping import check_stop
 
 
 @contextlib.asynccontextmanager
@@ -46,13 +45,6 @@ async def refused(tasks):
 def in_loop(ask):
     """Run a test's coroutine function."""
     return lambda: asyncio.run(asyncio.wait_for(ask(), PATIENCE_S))
-
-
-def work(seconds):
-    """Use a processor for some time."""
-    began = time.thread_time()
-    while time.thread_time() - began < seconds:
-        check_stop()
 
 
 @each_row
@@ -116,20 +108,17 @@ async def test_clients_take_turns_however_much_one_of_them_asks():
 
 
 @in_loop
-async def test_a_kind_that_was_quick_runs_on_the_event_loop_in_turn_and_in_a_thread_once_it_was_slow():
+async def test_quick_calls_run_on_the_event_loop_in_turn_and_leave_it_to_others_in_between():
     queue, ran = Queue(waiting=10), []
 
-    def call(client, seconds):
-        work(seconds)
+    def call(client):
+        asyncio.get_running_loop().call_soon(ran.append, "-")
         ran.append(client)
-        return threading.current_thread() is threading.main_thread()
 
-    run, alike = lambda client, seconds=0.0: queue.run(client, alike, client, seconds), OfKind(call)
-    alike.kind = "alike"
-    assert not await run("a")
-    assert await asyncio.gather(*map(run, "aaaaab")) == [True] * 6
-    assert "".join(ran) == "aabaaaa"
-    assert [await run("a", 0.01), await run("a"), await run("a")] == [True, False, True]
+    quick = MaybeQuick(call)
+    quick.is_quick = lambda: True
+    await asyncio.gather(*(queue.run(client, quick, client) for client in "aaaaab"))
+    assert "".join(ran)[:11] == "a-b-a-a-a-a"
 
 
 @in_loop
