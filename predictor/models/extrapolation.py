@@ -260,7 +260,8 @@ def _of_capture(with_framework: Sequence[Mapping[str, str]], mode: Mode) -> tupl
     return (Reason("capture", f"{mode.capture} was never measured; the host time is taken as zero"),)
 
 
-def types_never_measured(table: LayerTable, seen: Sequence[str]) -> tuple[str, ...]:
+@lru_cache(maxsize=512)
+def types_never_measured(table: LayerTable, seen: tuple[str, ...]) -> tuple[str, ...]:
     """Types of a CNN's layers, but for views, that are not among those `seen`."""
     return tuple(sorted({layer.type for layer in table} - {*seen, *VIEW_TYPES}))
 

@@ -236,7 +236,7 @@ class RooflineLaw:
                 log_times = in_fp32.of(row, of_gpus)
                 if gain and xp.any(faster := of_gpus.is_gaining()):
                     of_mode = gained(of_gpus.of_each(of_gpus.gain()) + gain[0].of(row, of_gpus), xp)
-                    log_times -= xp.where(faster, of_mode, 0.0)
+                    log_times = log_times - xp.where(faster, of_mode, 0.0)
                 times = xp.exp(log_times)
                 times *= of_gpus.of_each(of_gpus.base_ms)
                 if unmeasured is not None and group.family not in BOUND_BY_TRAFFIC:
@@ -402,7 +402,7 @@ class _Sums(NamedTuple):
 
     def of(self, row: Any, of_gpus: FamilyKernels) -> Any:
         """Sum over all features, (n_contexts, n_kernels, n_batches), of contexts whose weights lie in place `row`."""
-        total = of_gpus.xp.take(self.total, row, axis=0)
+        total = self.total if len(self.total) == len(row) == 1 else of_gpus.xp.take(self.total, row, axis=0)
         for name, weight in self.of_rates.items():
             of_row = weight if weight.shape[0] == 1 else of_gpus.xp.take(weight, row, axis=0)
             feature = RATE_FEATURES[self.family][name](of_gpus, of_row)
