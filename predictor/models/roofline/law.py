@@ -402,7 +402,8 @@ class _Sums(NamedTuple):
 
     def of(self, row: Any, of_gpus: FamilyKernels) -> Any:
         """Sum over all features, (n_contexts, n_kernels, n_batches), of contexts whose weights lie in place `row`."""
-        total = self.total if len(self.total) == len(row) == 1 else of_gpus.xp.take(self.total, row, axis=0)
+        is_one = self.total.shape[0] == row.size == 1
+        total = self.total if is_one else of_gpus.xp.take(self.total, row, axis=0)
         for name, weight in self.of_rates.items():
             of_row = weight if weight.shape[0] == 1 else of_gpus.xp.take(weight, row, axis=0)
             feature = RATE_FEATURES[self.family][name](of_gpus, of_row)
