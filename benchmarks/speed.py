@@ -7,7 +7,8 @@
 - `start`: wall time of a process, beside a Python that does nothing.
 - `--against CHECKOUT`: the same questions in this build and in another one, in turn, and the ratio of their times.
 
-BLAS and Arrow are held to one thread. Best of several runs, since other work on the machine changes it least.
+BLAS and Arrow are held to one thread, but for `--against`. Best of several runs, since other work on the machine
+changes it least.
 """
 
 # ruff: noqa: E402, TID253 - BLAS reads its number of threads when numpy is imported; a benchmark may need Arrow

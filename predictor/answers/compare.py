@@ -502,9 +502,9 @@ class Comparer:
     def _may_pack(self, iterations: Iterations, rows: Places, machine: Places) -> NDArray[np.bool_]:
         """Whether as many trainings share a GPU as asked; if that is open, the memory and vCPUs must do for them."""
         per_gpu = iterations.per_gpu[rows]
-        asked = self.resolved.question.per_gpu
-        if asked != "auto":
-            return np.equal(per_gpu, asked)
+        per_gpu_of_question = self.resolved.question.per_gpu
+        if per_gpu_of_question != "auto":
+            return np.equal(per_gpu, per_gpu_of_question)
         offers = self.machines.offers
         counts = np.array([1.0 if offer is None else offer.gpu_count for offer in offers.offers])
         has_vcpus = per_gpu <= (offers.vcpus / counts)[machine]
@@ -599,7 +599,7 @@ class Comparer:
         same = self._with_anchors(same, modes, answers.iterations, answers.first)
         index, ones, none = np.arange(n), np.ones(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
         own = GpuAnswers(same, none, index, ones, none, np.repeat(answers.is_best[row], n))
-        return Rows(self._columns(self.priced(own, machine * ones, index, none), index, others=False), n)
+        return Rows(self._columns(self.priced(own, machine * ones, index, none), index, with_others=False), n)
 
     def columns(self, trainings: Priced, places: Places, fast: Places) -> Columns:
         """The fields of rows at these places, the first of which are ranked so, as many as `fast` has places.
@@ -630,8 +630,8 @@ class Comparer:
         """The rows of these places, without rank."""
         return list(Rows(self._columns(trainings, places), len(places)))
 
-    def _columns(self, priced: Priced, places: Places, others: bool = True) -> Columns:
-        """The fields of rows at these places, without what compares them, nor, without `others`, other splits."""
+    def _columns(self, priced: Priced, places: Places, with_others: bool = True) -> Columns:
+        """The fields of rows at these places, without what compares them, nor, without `with_others`, other splits."""
         n, plan, answers, priced = len(places), self.plan, priced.answers, priced.at(places)
         rows, offers = priced.rows, [self.machines.offers.offers[i] for i in priced.machine.tolist()]
         numbers, limits_h, at_once = rows.numbers, priced.limits_h, self.machines.at_once[priced.machine]
@@ -670,7 +670,7 @@ class Comparer:
             **dict.fromkeys(("rank", "speedup", "cost_ratio", *_FAST, *_BESIDE), nothing),
             "pareto": [False] * n,
         }
-        if not others:
+        if not with_others:
             return columns
         beside = np.concatenate([first + answers.asked[row], row + answers.n_splits[priced.device]])
         other_rows = self._rows_on(answers, np.tile(priced.machine, 2), beside)
@@ -715,13 +715,13 @@ class Rows(Sequence[ComparisonRow]):
 
     def __init__(self, columns: Columns, n: int) -> None:
         cells = [plain(columns[name]) for name in _NAMES]
-        self.row, self._n = cache(lambda place: ComparisonRow(*[own[place] for own in cells])), n
+        self.row, self._n = cache(lambda index: ComparisonRow(*[own[index] for own in cells])), n
 
     def __len__(self) -> int:
         return self._n
 
-    def __getitem__(self, place: Any) -> Any:
-        places = range(self._n)[place]
+    def __getitem__(self, index: Any) -> Any:
+        places = range(self._n)[index]
         return list(map(self.row, places)) if isinstance(places, range) else self.row(places)
 
 
