@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -90,7 +91,8 @@ async def answered(request: Request, kind: type[Q], answer: Answering[Q]) -> Res
     packed = accepts_gzip(request.headers)
     file = snapshot.kept(key, packed=packed)
     if file is None:
-        queue = serving.upload_queue if _MEASUREMENTS in body else serving.model_queue
+        may_fit = _MEASUREMENTS in body or b"\\u00" in body  # letters may be escaped
+        queue = serving.upload_queue if may_fit else serving.model_queue
         compute = partial(_from_body, body, kind, answer, snapshot.model, serving.offers)
         compute = partial(_csv_of, compute) if in_csv else compute
         is_short = len(body) < 1000 and request.scope["path"] == "/v1/predictions"
@@ -111,7 +113,8 @@ def _kind_of(body: bytes, *form: bool) -> bytes | None:
     with suppress(KeyError, TypeError, ValueError):  # of what will be refused
         question = from_json(body)
         names, n_sizes = ",".join(question["gpus"]).casefold(), len({*question["batch_sizes"]})
-        is_small = "all" not in names and (names.count(",") + 1) * n_sizes <= _FEW_ROWS
+        n_modes = math.prod(len(question.get(name) or [None]) for name in ("precisions", "memory_formats"))
+        is_small = "all" not in names and (names.count(",") + 1) * n_sizes * n_modes <= _FEW_ROWS
         if is_small and "measurements" not in question:
             return to_json([*form, question | {"batch_sizes": n_sizes, "samples": None}])
     return None

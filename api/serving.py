@@ -52,7 +52,7 @@ class Snapshot:
 
     `fits`: models that know the operators of someone's own measurements, by the rows: fitting takes longer than the
     questions that follow. Used by one thread at a time, behind `upload_queue`. `_kinds_s`: processor time of the kinds
-    of questions that take about as long, each the slowest lately; used behind `model_queue`.
+    of questions that take about as long, each the slowest lately.
     """
 
     model: Model
@@ -80,12 +80,13 @@ class Snapshot:
         A refusal ends what is known of its `kind`, which a kept answer does not change.
         """
         began, file = time.thread_time(), self.kept(key, packed=False)
-        slowest_s = None if file else self._kinds_s.pop(kind, 0.0)
+        with self._lock:
+            slowest_s = None if file else self._kinds_s.pop(kind, 0.0)
         file = file or File(compute())
         file = file.with_gzip() if packed else file
-        if kind is not None and slowest_s is not None:
-            self._kinds_s[kind] = max(time.thread_time() - began, 0.9 * slowest_s)
         with self._lock:
+            if kind is not None and slowest_s is not None:
+                self._kinds_s[kind] = max(time.thread_time() - began, 0.9 * slowest_s)
             if file.kept_size <= self.kept_bytes // 8:  # one answer does not drive out all others
                 self._answers[key] = file
             elif self._clients[key] > 1:
@@ -94,7 +95,8 @@ class Snapshot:
 
     def is_quick(self, kind: bytes | None) -> bool:
         """Whether the slowest recent answer of a kind took so little that the event loop may compute the next one."""
-        return self._kinds_s.get(kind, _QUICK_S) < _QUICK_S
+        with self._lock:
+            return self._kinds_s.get(kind, _QUICK_S) < _QUICK_S
 
     @contextmanager
     def awaited(self, key: bytes) -> Iterator[None]:

@@ -254,10 +254,10 @@ MEASUREMENTS = {run.__name__: run for run in (speed, day)}
 
 
 def main(names: list[str]) -> None:
+    if unknown := [name for name in names if name not in MEASUREMENTS]:
+        sys.exit(f"nothing is called {unknown[0]!r}. Valid: {', '.join(MEASUREMENTS)}.")
     print(heading("service", load=True), flush=True)
     for name in names or MEASUREMENTS:
-        if name not in MEASUREMENTS:
-            sys.exit(f"nothing is called {name!r}. Valid: {', '.join(MEASUREMENTS)}.")
         MEASUREMENTS[name]()
 
 

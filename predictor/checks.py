@@ -55,7 +55,7 @@ def number_within(name: str, value: object, low: float = SMALLEST, high: float =
     valid = f"Give {'0, or ' * (low == 0)}one from {max(low, SMALLEST):g} to {high:,.10g}"
     try:
         number = float(plain_number(value))  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         raise SchemaError(f"{name} {value!r} is not a number. {valid}.") from None
     if isinstance(value, bool) or not low <= number <= high or 0 < number < SMALLEST:
         is_positive = not isinstance(value, bool) and 0 < number < math.inf

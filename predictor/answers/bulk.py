@@ -332,9 +332,16 @@ class BulkAnswers:
         return options_of(Question)[name].checked(cells.get(name, "").strip() or self._default(cells, name))
 
     def _default(self, cells: _Cells, name: str) -> Any:
-        """The default of an option of these rows; none of the project that their own loop does not read."""
-        is_unread = name in self._of_project and name in unread_by(cells.get("framework_loop", "").strip())
-        return None if is_unread else self.defaults.get(name)
+        """The default of an option of these rows; none of the project that their own cells leave without effect."""
+        loop, loader, data_set = (
+            cells.get(column, "").strip() for column in ("framework_loop", "loader", "data_set")
+        )
+        replaced = (
+            *unread_by(loop),
+            *(("workers", "data_source") if loader == "none" else ()),
+            data_set and "samples",
+        )
+        return None if name in self._of_project and name in replaced else self.defaults.get(name)
 
     def _checked(self, cells: _Cells, size: str, samples: str, validation: str) -> tuple[int, int, int]:
         """Check a question's own cells; 0 samples where a data set or nothing gives them."""
@@ -421,7 +428,9 @@ class BulkAnswers:
         filled = {name: cells.get(_ANCHOR + name, "") for name in ANCHOR_FIELDS}
         anchor = {name: text for name, text in filled.items() if text.strip()}
         more = {"anchors": [anchor]} if anchor else {}
-        usual = {name: value for name, value in self.defaults.items() if name not in {*_OWN, *OF_EPOCHS}}
+        usual = {
+            name: self._default(cells, name) for name in self.defaults if name not in {*_OWN, *OF_EPOCHS}
+        }
         question = Question(cells["cnn"], gpus, batch_sizes, **(usual | options | more))
         table = self._table(cells["cnn"], ResolvedQuestion.of(question).image_size_of(cells["cnn"]))
         return replace(question, cnn=table, image_size=None)

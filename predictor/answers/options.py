@@ -133,7 +133,7 @@ def _share(declared: Option, value: Any) -> float:
     """A share, 0 to less than 1."""
     try:
         share = float(value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         share = math.nan
     if isinstance(value, bool) or not 0 <= share < 1:
         raise OutOfRangeError(f"{declared.shown} {value!r} is no share. Give one from 0 to below 1.")

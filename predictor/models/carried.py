@@ -53,7 +53,7 @@ _Source = tuple[OperatorLibrary, Operators, Array, Array]
 
 
 def carried_types(
-    gpus: tuple[Gpu, ...], case: Case, layers: LayerModels, law: RooflineLaw, seen: Sequence[str]
+    gpus: tuple[Gpu, ...], case: Case, layers: LayerModels, law: RooflineLaw, seen: tuple[str, ...]
 ) -> CarriedTypes | None:
     """Times on each GPU, in the mode of a case, of types that were measured and are not `seen`; None without any.
 

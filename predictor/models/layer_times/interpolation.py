@@ -195,8 +195,9 @@ def neighbourhoods(
     return Neighbourhood(rows, weights, nearest)
 
 
-_PARTS, _BLOCK, _SINGLE = 256, 64, 0.01
-"""Parts and block size of the measured operators; and more than what float32 rounds of squared distances."""
+_PARTS, _PRODUCT, _SINGLE = 256, 2**18, 0.01
+"""Parts of the measured operators; multiplications that OpenBLAS does in one thread; more than what float32 rounds of
+squared distances."""
 
 
 def _nearest(own: _Shapes, measured: _Shapes, k: int) -> tuple[NDArray[np.intp], Array]:
@@ -206,9 +207,10 @@ def _nearest(own: _Shapes, measured: _Shapes, k: int) -> tuple[NDArray[np.intp],
     least of each of `_PARTS` parts. Products are of blocks so small that OpenBLAS wakes no threads, which would spin.
     """
     n, m, turned = len(own.single), len(measured.single), -2.0 * own.single.T
-    whole, squares = m - m % _BLOCK, np.empty((m, n), dtype=np.float32)
-    blocks = measured.single[:whole].reshape(-1, _BLOCK, len(turned))
-    np.matmul(blocks, turned, out=squares[:whole].reshape(-1, _BLOCK, n))
+    block = max(1, min(64, _PRODUCT // turned.size))
+    whole, squares = m - m % block, np.empty((m, n), dtype=np.float32)
+    blocks = measured.single[:whole].reshape(-1, block, len(turned))
+    np.matmul(blocks, turned, out=squares[:whole].reshape(-1, block, n))
     np.matmul(measured.single[whole:], turned, out=squares[whole:])
     squares += measured.squares[:, None]  # less the own ones, which no order depends on
     if (own.kinds != UNKNOWN).any() or (measured.kinds != UNKNOWN).any():

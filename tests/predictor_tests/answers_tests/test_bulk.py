@@ -68,6 +68,14 @@ def test_defaults_of_the_project_that_the_loop_of_a_row_does_not_read_do_not_hol
     assert rows[1:] == answer(lines[1], header=header) + answer(lines[2], header=header, samples=9000)
 
 
+def test_defaults_of_the_project_that_a_row_s_data_set_or_loader_replaces_do_not_hold_for_it(answer):
+    header, defaults = "cnn,image_size,gpu,batch_size,data_set,loader", {"samples": 9000, "workers": 4}
+    line = "resnet18,64,T4,32,cifar10,none"
+    (of_row,) = answer(line, header=header, **defaults)
+    assert "workers" in of_row["error"]
+    assert answer(line, header=header, of_project=[*defaults], **defaults) == answer(line, header=header)
+
+
 def test_the_inputs_columns_and_order_are_kept(answer):
     rows = answer("b,resnet18,64,T4,32,fp32,", "a,alexnet,224,K80,16,fp32,", "c,resnet18,64,T4,8,fp32,")
     assert [row["id"] for row in rows] == ["b", "a", "c"]
