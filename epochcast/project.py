@@ -12,17 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from predictor.answers.options import Option, check_known, options_of
-from predictor.answers.question import Plan, Question
-from predictor.catalogue.modes import unread_by
+from predictor.answers.question import Plan, Question, replaced_by
 from predictor.errors import EpochcastError, SchemaError
 
 _OPTIONS = {**options_of(Question), **options_of(Plan)}
 _FILES = ("epochcast.toml", "pyproject.toml")
-_REPLACES = {
-    "usd_per_hour": ("spot", "marketplaces", "provider", "offer_region", "offers"),
-    "data_set": ("samples",),
-}
-"""Defaults that a given option takes the place of, beside its own: they would contradict it."""
 
 
 @contextmanager
@@ -37,9 +31,7 @@ def with_defaults(
     paths = filter(os.path.isfile, _places(os.getcwd()))  # noqa: PTH109 - for every question
     files = ((path, _read(path, os.stat(path).st_mtime_ns)) for path in paths)  # noqa: PTH116
     path, options = next(((path, options) for path, options in files if options is not None), (None, {}))
-    replaced = {*typed, *(name for option in typed for name in _REPLACES.get(option, ()))}
-    replaced |= {*unread_by(typed.get("framework_loop", options.get("framework_loop")))}
-    replaced |= {"workers", "data_source"} if typed.get("loader") == "none" else set()
+    replaced = {*typed, *replaced_by({"framework_loop": options.get("framework_loop"), **typed})}
     own = {name: value for name, value in options.items() if name in declared and name not in replaced}
     listed = ", ".join(f"{name} = {value!r}" for name, value in own.items())
     words = f"Defaults of {path}: {listed}." if own else ""

@@ -25,12 +25,20 @@ from predictor.answers.loading import LOADING_TIMES, STARTS, WAITS
 from predictor.answers.notes import as_answered
 from predictor.answers.offers import ENERGIES, EPOCH_TIMES, energy_basis, epochs, rentals_of, rented_rows
 from predictor.answers.options import check_read, named_by_flags, options_of, renewed
-from predictor.answers.question import ANCHOR_FIELDS, OF_EPOCHS, OPTIONS, RETIRED, MiniBatch, Question
+from predictor.answers.question import (
+    ANCHOR_FIELDS,
+    OF_EPOCHS,
+    OPTIONS,
+    RETIRED,
+    MiniBatch,
+    Question,
+    replaced_by,
+)
 from predictor.answers.resolved import OwnMeasurements, ResolvedQuestion, load_model
 from predictor.arrays import Array
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.devices import Gpu, device_of
-from predictor.catalogue.modes import DROPPING, FIXED_EPOCHS, Mode, unread_by
+from predictor.catalogue.modes import DROPPING, FIXED_EPOCHS, Mode
 from predictor.catalogue.offers import load_offers
 from predictor.checks import MAX_BATCH_SIZE, MAX_SAMPLES, whole_number
 from predictor.cnns.layer_table import LayerTable
@@ -333,15 +341,10 @@ class BulkAnswers:
 
     def _default(self, cells: _Cells, name: str) -> Any:
         """The default of an option of these rows; none of the project that their own cells leave without effect."""
-        loop, loader, data_set = (
-            cells.get(column, "").strip() for column in ("framework_loop", "loader", "data_set")
-        )
-        replaced = (
-            *unread_by(loop),
-            *(("workers", "data_source") if loader == "none" else ()),
-            data_set and "samples",
-        )
-        return None if name in self._of_project and name in replaced else self.defaults.get(name)
+        if name in self._of_project:
+            own = {column: text.strip() for column, text in cells.items() if text.strip()}
+            return None if name in replaced_by(own) else self.defaults.get(name)
+        return self.defaults.get(name)
 
     def _checked(self, cells: _Cells, size: str, samples: str, validation: str) -> tuple[int, int, int]:
         """Check a question's own cells; 0 samples where a data set or nothing gives them."""
@@ -428,9 +431,7 @@ class BulkAnswers:
         filled = {name: cells.get(_ANCHOR + name, "") for name in ANCHOR_FIELDS}
         anchor = {name: text for name, text in filled.items() if text.strip()}
         more = {"anchors": [anchor]} if anchor else {}
-        usual = {
-            name: self._default(cells, name) for name in self.defaults if name not in {*_OWN, *OF_EPOCHS}
-        }
+        usual = {name: self._default(cells, name) for name in self.defaults.keys() - {*_OWN, *OF_EPOCHS}}
         question = Question(cells["cnn"], gpus, batch_sizes, **(usual | options | more))
         table = self._table(cells["cnn"], ResolvedQuestion.of(question).image_size_of(cells["cnn"]))
         return replace(question, cnn=table, image_size=None)

@@ -126,6 +126,18 @@ RETIRED = {
 }
 """Options by the names of the last minor version, which this one still takes."""
 
+_REPLACES = {
+    "usd_per_hour": ("spot", "marketplaces", "provider", "offer_region", "offers"),
+    "data_set": ("samples",),
+}
+
+
+def replaced_by(options: Mapping[str, Any]) -> set[str]:
+    """Options whose defaults have no effect beside these, or would contradict them."""
+    replaced = {name for option in options for name in _REPLACES.get(option, ())}
+    replaced |= {"workers", "data_source"} if options.get("loader") == "none" else set()
+    return replaced.union(unread_by(options.get("framework_loop")))
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
